@@ -919,7 +919,7 @@ pub struct ModeSetArgs {
     #[arg(long, conflicts_with = "confirm")]
     pub dry_run: bool,
     /// Reason, for the log
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
 }
 
@@ -928,7 +928,7 @@ pub struct HoldArgs {
     #[command(flatten)]
     pub needs: HoldNeeds,
     /// Reason, shown to other users
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
     /// Calibrate modes whose power was never measured here, if no mode is known to meet the constraints; about ten seconds each
     #[arg(long)]

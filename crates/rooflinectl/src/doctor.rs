@@ -270,7 +270,11 @@ fn state_findings(answer: &Answer, measuring: bool) -> Vec<Finding> {
 
 fn calibration(answer: &CalibrationAnswer) -> Vec<Finding> {
     let text = |name: &str| answer.status.get(name).and_then(Value::as_str).map(ToOwned::to_owned);
+    let done = answer.status.get("fraction").and_then(Value::as_f64);
     let mut findings = vec![match answer.age_s {
+        _ if answer.status.get("running").is_some_and(Value::is_number) => {
+            Finding::ok("calibration", format!("running, {} done", words::percent(done.unwrap_or_default())))
+        }
         None => {
             Finding::warn("calibration", "this machine has not been measured", "rooflinectl calibrate --wait")
         }
@@ -333,5 +337,8 @@ mod tests {
         assert_eq!(findings.len(), 2);
         assert!(findings.iter().all(|finding| finding.level == Level::Warn && !finding.remedy.is_empty()));
         assert_eq!(render(&findings[1]).lines().count(), 2);
+        let status = serde_json::json!({"running": 1, "fraction": 0.5});
+        let findings = calibration(&CalibrationAnswer { status, ..answer });
+        assert_eq!(render(&findings[0]), "ok   calibration: running, 50.0 % done\n");
     }
 }

@@ -81,9 +81,24 @@ fn describe_limit(limit: &str) -> String {
     }
 }
 
+/// `deepseek-r1 is qwen3-8b, as Ollama's default tag. `; empty where the model was named by a name of its own.
+fn describe_model(answer: &RecommendAnswer) -> String {
+    let meant = answer.warnings.iter().find(|warning| says_model(warning));
+    meant.map_or_else(String::new, |meant| format!("{meant}. "))
+}
+
+/// Whether a warning says which model a name means, which the first line does.
+pub fn says_model(warning: &str) -> bool {
+    warning.ends_with("as Ollama's default tag")
+}
+
 /// `Use llama.cpp, q4_k_m, mode 25W, batch 1, context 4096: 41.0 tokens/s (35.1 to 46.2) at 13.1 W (module), 24.4 ms a token (limit 100 ms)`; where nothing
 /// meets the limits, the nearest. What has no room is not given a rate.
 pub fn recommendation(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
+    describe_model(answer) + &describe_choice(answer, request)
+}
+
+fn describe_choice(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     match (&answer.decision, &answer.closest) {
         (Some(chosen), _) => {
             format!("Use {}: {}\n", describe_setting(chosen), describe_figures(chosen, request))
@@ -227,12 +242,10 @@ pub fn sweep(answer: &SweepAnswer) -> String {
 
 /// `gemv 4096x4096 int8 in 700 µs: as predicted, 84.1 % of the ceiling; memory bandwidth limits it`.
 pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
-    format!(
-        "{what}: {}, {} of the ceiling; {} it\n",
-        answer.verdict.replace('_', " "),
-        words::percent(answer.ceiling_ratio),
-        describe_limit(&answer.limit)
-    )
+    let share = words::percent(answer.ceiling_ratio);
+    let of = if share.ends_with("times") { "" } else { " of" };
+    let verdict = answer.verdict.replace('_', " ");
+    format!("{what}: {verdict}, {share}{of} the ceiling; {} it\n", describe_limit(&answer.limit))
 }
 
 /// `The fastest of 8 ways to cut it: blocks of 128x128, steps of 32, 41.0 µs`.

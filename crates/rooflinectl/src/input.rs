@@ -14,7 +14,7 @@ use super::server_address::Address;
 use super::{habits, meant, units, words};
 use rooflined_api::{NetworkEngine, Offload, OperatingPointRequest, Speculative, Workload};
 use rooflined_core::near::Near;
-use rooflined_core::operation::{MAX_DIMENSION, Op};
+use rooflined_core::operation::{InvalidOp, MAX_DIMENSION, Op};
 use rooflined_core::precision::{Precision, UnknownName, WeightFormat};
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::{UnknownModel, models};
@@ -123,7 +123,13 @@ fn unknown_model(name: &str) -> Failure {
                 "a server follows an option: rooflinectl explain --port {name}, rooflinectl observe --from {name}"
             )
         }
-        None => Near::of(name, models().keys()).hint(ALL),
+        None if name.contains("://")
+            && !["huggingface.co/", "ollama.com/"].iter().any(|site| name.contains(site)) =>
+        {
+            "only addresses of Hugging Face and Ollama name a model: download the file, and give its path"
+                .to_owned()
+        }
+        None => models().near(name).hint(ALL),
     };
     Failure::usage(format!("no model {name:?} is known, and no such file is here")).with_hint(hint)
 }
@@ -153,7 +159,7 @@ pub fn targets(text: &str) -> Result<Targets, String> {
 /// One operation, or one model.
 #[derive(Debug, Clone, Args)]
 pub struct OpArgs {
-    /// Operation: gemv N K, gemm M N K, attention …; or a model's key, such as llama-3.1-8b, or a model file's path
+    /// Model, such as qwen3-4b or Qwen/Qwen3-4B, or the path of its file; or an operation: gemv N K, gemm M N K, attention …
     #[arg(value_parser = target, value_name = "WHAT")]
     pub kind: Option<Target>,
     /// Sizes: gemv N K, gemm M N K
@@ -385,7 +391,10 @@ impl SubjectArgs {
         if let Some(named) = op.model(model)? {
             let what = match &op.kind {
                 // The answer says in which format, where nobody named one.
-                Some(Target::Model(key)) => (key.clone(), format.map(str::to_owned)),
+                Some(Target::Model(key)) => {
+                    let meant = models().default_tag(key).map(|meant| format!("{key} ({meant})"));
+                    (meant.unwrap_or_else(|| key.clone()), format.map(str::to_owned))
+                }
                 Some(Target::File(path)) => {
                     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
                     (name.into_owned(), Some(super::contents::format(path, format)))
@@ -494,6 +503,9 @@ fn hardware_key(text: &str) -> Result<String, String> {
 /// # Errors
 /// As [`hardware_key`].
 fn mode_name(text: &str) -> Result<String, String> {
+    if is_all(text) || text.contains(',') {
+        return Err(format!("it names one mode; recommend and sweep take several: write --modes {text}"));
+    }
     value_of("mode", text, "for example: 15W; rooflinectl hardware show KEY lists the modes of hardware")
 }
 
@@ -692,10 +704,7 @@ impl ShapeArgs {
     /// A usage error that names the size which is wrong.
     pub fn ops(&self) -> Result<Vec<Op>, Failure> {
         let kind = self.kind.ok_or_else(|| {
-            Failure::usage("no shape is given").with_hint(format!(
-                "for example: {}; of a sweep also a model, such as qwen3-4b",
-                example(Kind::Gemv)
-            ))
+            Failure::usage("no operation is named").with_hint(format!("for example: {}", example(Kind::Gemv)))
         })?;
         if kind == Kind::Attention {
             return Err(Failure::usage("attention has no stored weights to vary")
@@ -718,7 +727,15 @@ const fn key(kind: Kind) -> &'static str {
 }
 
 fn valid(op: Op) -> Result<Op, Failure> {
-    op.validate().map_err(|error| Failure::usage(error.to_string()))?;
+    op.validate().map_err(|error| {
+        let failure = Failure::usage(error.to_string());
+        match error {
+            InvalidOp::HeadGroups { heads, .. } => {
+                failure.with_hint(format!("give a number that divides {heads}, such as 1 or {heads}"))
+            }
+            InvalidOp::Dimension { .. } => failure,
+        }
+    })?;
     Ok(op)
 }
 

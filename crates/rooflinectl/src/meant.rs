@@ -107,9 +107,31 @@ pub fn split_hardware(words: &[String]) -> Option<Failure> {
     Some(Failure::usage("the name of hardware is one word").with_hint(format!("write --hardware {name}")))
 }
 
+/// A list whose values were written with spaces or other marks between, as it has to be written: `--modes 15W 25W`.
+pub fn split_list(words: &[String]) -> Option<Failure> {
+    let lists = [("--modes", "mode"), ("--formats", "format"), ("--engines", "engine")];
+    let (at, kind) = words.iter().enumerate().find_map(|(at, word)| {
+        let (_, kind) = lists.iter().find(|(list, _)| list == word)?;
+        Some((at, *kind))
+    })?;
+    let is_value = |word: &&str| option(word.trim_end_matches(',')).is_some_and(|(own, _)| own == kind);
+    let mut parts: Vec<&str> = words[at + 1..].iter().map(String::as_str).take_while(is_value).collect();
+    let marked = words.get(at + 1).filter(|_| parts.is_empty()).map(|word| word.split([';', '|', '+', ' ']));
+    parts.extend(marked.into_iter().flatten().filter(|part| !part.is_empty()));
+    (parts.len() > 1 && parts.iter().all(is_value)).then(|| {
+        let values: Vec<&str> = parts.iter().map(|part| part.trim_end_matches(',')).collect();
+        Failure::usage(format!("the values of {} go with commas, without spaces", words[at]))
+            .with_hint(format!("write {} {}", words[at], values.join(",")))
+    })
+}
+
 /// What to type instead of a name that is neither an operation nor a model.
 pub fn instead(name: &str, near: &Near) -> String {
-    const ALL: &str = "give gemv, gemm, attention, a model of rooflinectl models list, or the path of a model's .gguf, config.json or .onnx file";
+    const ALL: &str =
+        "rooflinectl models list shows all models; for another one, save its config.json and give its path";
+    if name.is_empty() {
+        return "it is empty: name a model such as qwen3-4b; a variable of the shell may be unset".to_owned();
+    }
     let (bare, parts) = (bare(name), name.split(',').collect::<Vec<_>>());
     if parts.len() > 1 && parts.iter().all(|part| models().get(part).is_ok()) {
         return "several go to rooflinectl sweep, with commas".to_owned();

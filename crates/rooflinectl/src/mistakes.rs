@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, ValueEnum as _, builder::StyledStr};
 
 use super::failure::Failure;
-use super::{habits, input, meant};
+use super::{habits, input, meant, units};
 use rooflined_core::near::Near;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
@@ -30,7 +30,8 @@ fn pasted_dash(words: &[String]) -> Option<Failure> {
 
 /// A mistake that only the whole command line shows.
 pub fn of_words(words: &[String]) -> Option<Failure> {
-    pasted_dash(words).or_else(|| pasted_quotes(words)).or_else(|| meant::split_hardware(words))
+    let split = || meant::split_hardware(words).or_else(|| meant::split_list(words));
+    pasted_dash(words).or_else(|| pasted_quotes(words)).or_else(split)
 }
 
 /// A word in quotes of a word processor, which a shell passes on.
@@ -151,16 +152,48 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
                 true => "the number of a process, which pgrep NAME prints",
                 false => "a whole number",
             };
-            let message = format!("invalid value '{typed}' for '{argument}': expected {what}\n");
+            let (path, _) = above(root, words, &typed);
+            let hint =
+                habits::tip("missing", &path, "*").map_or_else(String::new, |tip| format!("hint: {tip}\n"));
+            let message = format!("invalid value '{typed}' for '{argument}': expected {what}\n{hint}");
             return Error::raw(ErrorKind::ValueValidation, message);
+        }
+        ErrorKind::ValueValidation => {
+            let (Some(typed), Some(argument)) =
+                (typed(ContextKind::InvalidValue), typed(ContextKind::InvalidArg))
+            else {
+                return error;
+            };
+            let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            if let Some((what, next)) = why.split_once("; ").filter(|_| argument.starts_with("[WHAT]")) {
+                // One of a list is named already.
+                let who = if what.starts_with('"') { String::new() } else { format!("\"{typed}\" is ") };
+                let message = format!("{who}{what}\nhint: {next}\n");
+                return Error::raw(ErrorKind::ValueValidation, message);
+            }
+            let option = argument.split(' ').next().unwrap_or_default();
+            if let Some(tip) = tip_for_value(&typed, option, &why) {
+                advise(&mut error, tip);
+            }
+        }
+        ErrorKind::ArgumentConflict => {
+            let option = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+            let (Some(this), Some(prior)) = (typed(ContextKind::InvalidArg), prior(&error)) else {
+                return error;
+            };
+            let [this, prior] =
+                [option(&this), option(&prior)].map(|name| name.replace("[WHAT]", "a model or an operation"));
+            let message = match this == prior {
+                true => format!("{this} is given twice\nhint: give it once\n"),
+                false => format!("{this} and {prior} are both given\nhint: leave one of the two out\n"),
+            };
+            return Error::raw(ErrorKind::ArgumentConflict, message);
         }
         ErrorKind::MissingRequiredArgument
         | ErrorKind::WrongNumberOfValues
         | ErrorKind::TooFewValues
         | ErrorKind::TooManyValues => {
-            let path: Vec<&str> =
-                words.iter().skip(1).map(String::as_str).filter(|word| !word.starts_with('-')).collect();
-            let path = path.join(" ");
+            let (path, _) = above(root, words, "");
             if let Some([.., tip]) = habits::rows("missing").find(|[command, ..]| path.starts_with(command)) {
                 advise(&mut error, tip.to_owned());
             }
@@ -168,6 +201,36 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
         _ => {}
     }
     error
+}
+
+/// The argument that another one conflicts with.
+fn prior(error: &Error) -> Option<String> {
+    match error.get(ContextKind::PriorArg)? {
+        ContextValue::String(prior) => Some(prior.clone()),
+        ContextValue::Strings(prior) => prior.first().cloned(),
+        _ => None,
+    }
+}
+
+/// What to write instead of a value that its option does not take, where the refusal itself does not say.
+fn tip_for_value(typed: &str, option: &str, why: &str) -> Option<String> {
+    if why.contains("write ") {
+        return None;
+    }
+    if ["auto", "default", "none", "max", "all", "any"].contains(&typed.to_ascii_lowercase().as_str()) {
+        return Some(format!("leave {option} out for its default, which --help states"));
+    }
+    match option {
+        "--max-time-per-token" | "--max-time" => {
+            units::rate_in(typed).map(|rate| format!("a rate is --min-tokens-per-s {rate}"))
+        }
+        "--min-tokens-per-s" | "--tokens-per-s" if input::seconds(typed).is_ok() => {
+            let other = if option == "--min-tokens-per-s" { "--max-time-per-token" } else { "--time" };
+            Some(format!("a time is {other} {typed}"))
+        }
+        "--prompt" => Some("it is the length of the prompt in tokens: --prompt 512".to_owned()),
+        _ => None,
+    }
 }
 
 /// The model of whose name the refused value is the first word.
@@ -350,8 +413,12 @@ fn has_option(command: &Command, long: &str) -> bool {
 
 /// What to type instead of an option, here without its hyphens, that `command` does not have.
 fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<String> {
-    let has = |long: &str| has_option(command, long);
+    // The options of every command are the program's.
+    let has = |long: &str| has_option(command, long) || has_option(root, long);
     if let Some(tip) = habits::tip("options of a command", command.get_name(), name) {
+        return Some(tip.to_owned());
+    }
+    if let Some(tip) = habits::tip("words", command.get_name(), name) {
         return Some(tip.to_owned());
     }
     match name {
@@ -375,6 +442,12 @@ fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<Strin
         }
         "hardware" if command.get_name() == root.get_name() => {
             return Some("write it behind the command: rooflinectl predict MODEL --hardware KEY".to_owned());
+        }
+        "hardware" if command.get_name() == "formats" => {
+            return Some(
+                "leave it out; of one machine: rooflinectl sweep MODEL --hardware KEY --formats all"
+                    .to_owned(),
+            );
         }
         "hardware" => return Some(THIS_MACHINE.to_owned()),
         _ => {}

@@ -15,7 +15,6 @@ use super::working::{Counted, Working};
 use rooflined_advice::modelfile;
 use rooflined_advice::networkfile;
 use rooflined_api::{ModelAnswer, ModelEntry};
-use rooflined_core::near::Near;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Bytes;
 use rooflined_models::recipe::Recipe;
@@ -44,7 +43,7 @@ fn list(printer: &Printer, word: Option<&str>) -> Result<(), Failure> {
         };
         answer.models.retain(is_meant);
         if answer.models.is_empty() {
-            let near = Near::of(word, models().keys());
+            let near = models().near(word);
             return Err(Failure::usage(format!("no model has {word:?} in its name"))
                 .with_hint(near.hint("rooflinectl models list shows all; of another model give its file")));
         }
@@ -108,7 +107,7 @@ fn load(printer: &Printer, path: &Path) -> Result<modelfile::ModelFile, Failure>
         return Err(Failure::usage(format!("there is no file {key}")).with_hint(show));
     }
     if let Some(key) = path.to_str().filter(|key| !path.exists() && !names_file(key)) {
-        let near = Near::of(key, models().keys());
+        let near = models().near(key);
         let all = "Of a known model: rooflinectl models show KEY; of another give the path of a file";
         return Err(Failure::usage(format!("there is no file {key}")).with_hint(near.hint(all)));
     }

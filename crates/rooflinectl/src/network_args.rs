@@ -99,9 +99,12 @@ impl NetworkArgs {
         if let Some(Target::File(path)) = target {
             contents::require_model(path)?;
         }
-        Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")).with_hint(
-            "give the network's .onnx file; the format of a model's weights is --format, and its rate --min-tokens-per-s 20",
-        ))
+        let hint = match *option {
+            "--precision" => "give the network's .onnx file; the format of a model's weights is --format",
+            "--min-fps" => "give the network's .onnx file; the rate of a model is --min-tokens-per-s 20",
+            _ => "give the network's .onnx file, or leave the option out",
+        };
+        Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")).with_hint(hint))
     }
 
     /// The request for the network in the file at `path`.

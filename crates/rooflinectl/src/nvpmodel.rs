@@ -22,6 +22,9 @@ pub fn list(printer: &Printer, conf: &Path) -> Result<(), Failure> {
     let modes = read(conf)?;
     let answer = ListAnswer::of(&modes);
     match printer.format {
+        Format::Human if modes.modes.is_empty() => {
+            Err(Failure::failed(format!("{} describes no power mode", modes.source), A_CONF))
+        }
         Format::Human => printer.text(&in_words(&modes)),
         Format::Json => printer.json(text_of(serde_json::to_string(&answer))?.as_bytes()),
         _ => printer.value("mode", &text_of(serde_json::to_value(&answer))?),

@@ -24,8 +24,15 @@ const FREE: (&str, &str) = ("memory_available", "free memory");
 /// The sizes of an operation, which are given in order.
 const SIZES: [(&str, &str); 3] = [("m", "M"), ("n", "N"), ("k", "K")];
 
-/// Routes that the daemon's hints name, and the command that asks each.
-const ROUTES: [(&str, &str); 10] = [
+/// Routes that the daemon's hints name, and the command that asks each; a longer one before its beginning.
+const ROUTES: [(&str, &str); 17] = [
+    ("GET /v1/calibration", "rooflinectl doctor"),
+    ("GET /v1/events", "rooflinectl watch --events"),
+    ("GET /v1/roofline", "rooflinectl roofline"),
+    ("POST /v1/holds/attached", "rooflinectl hold"),
+    ("POST /v1/holds", "rooflinectl hold"),
+    ("POST /v1/models/inspect", "rooflinectl models inspect"),
+    ("POST /v1/recommend/watch", "rooflinectl recommend --watch"),
     ("GET /v1/models", "rooflinectl models list"),
     ("GET /v1/formats", "rooflinectl formats"),
     ("GET /v1/hardware", "rooflinectl hardware list"),
@@ -127,6 +134,8 @@ mod tests {
             ("nothing meets max_power_w; the closest", "nothing meets --max-power; the closest"),
             ("operating_point and freedom.power_modes are both given", "--mode and --modes are both given"),
             ("GET /v1/formats lists all", "rooflinectl formats lists all"),
+            ("GET /v1/calibration shows it", "rooflinectl doctor shows it"),
+            ("read POST /v1/recommend/watch", "read rooflinectl recommend --watch"),
             ("leave freedom.threads[0] out", "leave --threads out"),
             ("it is time_s.", "it is --time."),
             ("add \"prompt_tokens\":512", "add --prompt 512"),

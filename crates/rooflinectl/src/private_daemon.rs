@@ -85,22 +85,24 @@ impl PrivateDaemon {
             if ended || began.elapsed() > START_LIMIT {
                 let what = if ended { "ended at once" } else { "is not ready after 10 s" };
                 let log = fs::read_to_string(self.path().join("daemon.log")).unwrap_or_default();
-                let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it logged nothing");
-                if let Some(refused) =
-                    last.strip_prefix("rooflined: error: ").filter(|said| said.starts_with("no board "))
-                {
-                    return Err(Failure::usage(refused));
+                let said = |start: &str| log.lines().rev().find_map(|line| line.strip_prefix(start));
+                if let Some(refused) = said("rooflined: error: ") {
+                    let failure = match refused.starts_with("no board ") {
+                        true => Failure::usage(refused),
+                        false => Failure::failed(refused, String::new()),
+                    };
+                    return Err(failure.with_hint(said("hint: ").unwrap_or(WHOLE_LOG)));
                 }
-                return Err(Failure::failed(
-                    format!("the private daemon {what}: {last}"),
-                    "read its whole log with: rooflined serve",
-                ));
+                let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it logged nothing");
+                return Err(Failure::failed(format!("the private daemon {what}: {last}"), WHOLE_LOG));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
     }
 }
+
+const WHOLE_LOG: &str = "read its whole log with: rooflined serve";
 
 /// A directory for this user only, with the configuration of a daemon that starts no calibration by itself.
 fn create_directory(config: &str) -> Result<TempDir, Failure> {

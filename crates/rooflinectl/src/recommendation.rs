@@ -154,7 +154,7 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     if answer.contradicting.len() > 1 {
         let _ = writeln!(text, "  contradicting: {}", options_for(&answer.contradicting));
     }
-    for warning in &answer.warnings {
+    for warning in answer.warnings.iter().filter(|warning| !headline::says_model(warning)) {
         let _ = writeln!(text, "  {}", name_options(warning));
     }
     if let Some(next) = &answer.next_best_measurement {

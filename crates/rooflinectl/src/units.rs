@@ -49,6 +49,13 @@ pub fn or_write(text: &str, units: &Units) -> String {
     }
 }
 
+/// The number of a rate that was written with its unit: `10` of `10tok/s`.
+pub fn rate_in(text: &str) -> Option<String> {
+    let (number, unit) = number_and_unit(text)?;
+    let (names, _) = RATES.first()?;
+    names.split(' ').any(|name| name == unit.to_lowercase()).then_some(number)
+}
+
 /// A whole number that was written with a unit, separators or an exponent: `4kb`, `4,096`, `1e3`, `1M`.
 pub fn count_meant(text: &str) -> Option<u64> {
     let (number, unit) = number_and_unit(text)?;

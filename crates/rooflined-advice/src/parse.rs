@@ -102,7 +102,7 @@ fn not_json(body: &[u8], error: &serde_json::Error) -> Refusal {
         return Code::InvalidJson.error("the body is empty", "send a JSON object with Content-Length");
     }
     let hint = if error.is_eof() {
-        "it ends too early: check Content-Length and send all of it"
+        "it ends too early: close every bracket and quote, and send all of it"
     } else {
         "write one JSON object, with names and texts in double quotes; NaN and Infinity are not JSON, numbers end at 1.8e308, and nesting ends at 128 levels"
     };

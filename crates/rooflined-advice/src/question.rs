@@ -15,7 +15,7 @@ use super::task::{
     format_named, formats_or_measured, invalid_op, is_all, operation, possible_threads, unpredictable,
 };
 use super::words::{positive, shorten};
-use rooflined_api::{self as api, ModesRequest, RecommendRequest, Workload};
+use rooflined_api::{self as api, ModesRequest, OperatingPointRequest, RecommendRequest, Workload};
 use rooflined_core::operation::Op;
 use rooflined_core::precision::{Precision, WeightFormat};
 use rooflined_core::refusal::{Code, Refusal, Refusals, all};
@@ -429,16 +429,19 @@ fn usual(snapshot: &Snapshot, catalogue: &Catalogue, request: &RecommendRequest)
     }
 }
 
+/// A refusal of one operating point beside several modes.
+pub fn both_given(point: &OperatingPointRequest, modes: &str) -> Refusal {
+    let is_limit = point.power_limit_w.is_some() && point.power_mode.is_none();
+    let own = if is_limit { "operating_point.power_limit_w" } else { "operating_point" };
+    Code::InvalidField.at(own, format!("{own} and {modes} are both given"), "leave one of the two out")
+}
+
 /// The power modes to choose from, and caps of `nvidia-smi` beside them.
 fn modes_and_caps(snapshot: &Snapshot, request: &RecommendRequest) -> Result<(Modes, Vec<Cap>), Refusal> {
     let field = "freedom.power_modes";
     let Some(wanted) = &request.freedom.power_modes else { return Ok((Modes::Now, Vec::new())) };
-    if request.operating_point.is_some() {
-        return Err(Code::InvalidField.at(
-            "operating_point",
-            "operating_point and freedom.power_modes are both given",
-            "leave one of the two out",
-        ));
+    if let Some(point) = &request.operating_point {
+        return Err(both_given(point, field));
     }
     match wanted {
         ModesRequest::Kind(kind) => match kind.as_str() {

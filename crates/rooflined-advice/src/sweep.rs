@@ -10,7 +10,7 @@ use super::mode_named::{cap_named, mode_named};
 use super::modes::Model;
 use super::observe::ObservedSoFar;
 use super::predict::{self, Work, predicted};
-use super::question::expected_loss;
+use super::question::{both_given, expected_loss};
 use super::settings::Device;
 use super::supported;
 use super::task::{Task, formats_or_measured, invalid_op, is_all, model_at, usual_formats, with_threads};
@@ -252,12 +252,8 @@ fn points<'a>(snapshot: &'a Snapshot, request: &SweepRequest) -> Result<Vec<Swee
     };
     let every: Vec<String> = snapshot.modes.iter().map(|view| view.mode.name.clone()).collect();
     let names = if is_all(names) && !every.is_empty() { &every } else { names };
-    if request.operating_point.is_some() {
-        return Err(Code::InvalidField.at(
-            "operating_point",
-            "operating_point and power_modes are both given",
-            "leave one of the two out",
-        ));
+    if let Some(point) = &request.operating_point {
+        return Err(both_given(point, "power_modes"));
     }
     let at_mode = |(index, name): (usize, &String)| {
         let field = format!("power_modes[{index}]");

@@ -83,6 +83,9 @@ impl ClientError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Unreachable { failures } if is_address(failures) => {
+                "a socket is a file of this machine: name its directory; a daemon of another one answers with --ssh HOST"
+            }
             Self::Unreachable { failures } if stale(failures) => {
                 "the daemon that made this socket has ended; start it again with: rooflined serve"
             }
@@ -109,6 +112,14 @@ impl ClientError {
     }
 }
 
+/// True if the address of a server on the network was named.
+fn is_address(failures: &[(PathBuf, io::Error)]) -> bool {
+    let is = |path: &PathBuf| {
+        path.to_str().is_some_and(|path| path.contains("://") || path.starts_with("localhost:"))
+    };
+    failures.iter().any(|(path, _)| is(path))
+}
+
 /// True if a socket file is there but nobody listens on it.
 fn stale(failures: &[(PathBuf, io::Error)]) -> bool {
     failures.iter().any(|(_, error)| error.kind() == io::ErrorKind::ConnectionRefused)
@@ -119,6 +130,7 @@ fn tried(failures: &[(PathBuf, io::Error)]) -> String {
         io::ErrorKind::NotFound => format!("{} (not there)", path.display()),
         io::ErrorKind::ConnectionRefused => format!("{} (nobody listens)", path.display()),
         io::ErrorKind::TimedOut => format!("{} (takes no connection)", path.display()),
+        io::ErrorKind::NotADirectory => format!("{} (a file is in its place)", path.display()),
         _ => format!("{} ({error})", path.display()),
     });
     each.collect::<Vec<_>>().join(", ")

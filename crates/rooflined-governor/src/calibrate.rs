@@ -19,7 +19,7 @@ use rooflined_predict::snapshot::distance;
 const MOVED: f64 = 0.01;
 
 /// What to do about a run that failed for reasons of the machine.
-const LOOK_FURTHER: &str = "GET /v1/calibration has the last error; rooflinectl doctor checks more";
+const LOOK_FURTHER: &str = "GET /v1/calibration has the last error";
 
 /// A board without a battery starts somewhere in the past and learns the time from the network, if at all, before this.
 const CLOCK_SET: Seconds = Seconds(3600.0);

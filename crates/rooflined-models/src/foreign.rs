@@ -13,7 +13,7 @@ impl Foreign {
     /// Whether it is what is left of a model's file: another download may hold the model.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
-        [EMPTY, ZEROS, TEXT, PAGE, POINTER, WIDE_TEXT].contains(self)
+        [EMPTY, ZEROS, TEXT, OTHER_TEXT, PAGE, POINTER, WIDE_TEXT].contains(self)
     }
 }
 
@@ -29,6 +29,12 @@ const ZEROS: Foreign = Foreign {
 const TEXT: Foreign = Foreign {
     what: "a text file",
     instead: "open it: a refused download leaves its message there; then fetch the file again",
+};
+/// Text in a file that is not called as a model.
+const OTHER_TEXT: Foreign = Foreign { what: "a text file", instead: MODEL };
+const MODELFILE: Foreign = Foreign {
+    what: "a Modelfile of Ollama",
+    instead: "name what stands behind FROM in it: a model or the path of a .gguf file",
 };
 const PAGE: Foreign = Foreign {
     what: "a web page, not the model",
@@ -88,11 +94,11 @@ const CHECKPOINT: Foreign = Foreign {
 };
 const MANIFEST: Foreign = Foreign {
     what: "a manifest of Ollama, not the model",
-    instead: "give the largest file that it names, in the directory blobs beside manifests",
+    instead: "give the largest file that it names, in the directory blobs next to manifests",
 };
 const PARAMETERS: Foreign = Foreign {
     what: "a configuration in the publisher's own format",
-    instead: "give the config.json that transformers reads, which is published beside it or under a name with -hf",
+    instead: "give the config.json that transformers reads, which is published with it or under a name with -hf",
 };
 /// What a configuration without `model_type` is by fields that it has.
 pub(crate) const BY_FIELDS: [(&[&str], &Foreign); 3] = [
@@ -106,11 +112,11 @@ const ONNX: Foreign = Foreign {
 };
 pub(crate) const PROJECTOR: Foreign = Foreign {
     what: "a projector of pictures or sound (mmproj) for another model",
-    instead: "give the language model's .gguf file, which is beside it where both were published",
+    instead: "give the language model's .gguf file, which is next to it where both were published",
 };
 const TOKENIZER: Foreign = Foreign {
     what: "a file of the tokenizer or of settings, which does not describe the model",
-    instead: "give config.json, which is published beside it, or their directory",
+    instead: "give config.json, which is published with it, or their directory",
 };
 /// A LoRA adapter, which is a part of a model.
 pub(crate) const ADAPTER: Foreign = Foreign {
@@ -274,7 +280,15 @@ const ENDINGS: [(&[&str], &Foreign); 10] = [
 pub fn of(start: &[u8], name: &str) -> Option<&'static Foreign> {
     let named = of_name(name);
     let zipped = named.filter(|kind| **kind == PYTORCH && start.starts_with(b"PK"));
-    zipped.or_else(|| of_bytes(start)).or(named)
+    let found = zipped.or_else(|| of_bytes(start)).or(named)?;
+    // A refused download is called as the model that it was to be.
+    let is_model = |end: &&str| name.to_ascii_lowercase().ends_with(end);
+    let is_other = named.is_none() && ![".gguf", ".safetensors", ".json"].iter().any(is_model);
+    Some(match *found {
+        TEXT if is_other && start.starts_with(b"FROM ") => &MODELFILE,
+        TEXT if is_other => &OTHER_TEXT,
+        _ => found,
+    })
 }
 
 /// What a file is by its first bytes alone.
@@ -344,10 +358,14 @@ mod tests {
             (b"lmgg\x98\xca\0\0\xdc\x05", "ggml-base.en.bin", "whisper.cpp"),
             (b"lmgg\0\x7d\0\0", "ggml-model.bin", "GGML file"),
             (b"{}", "tokenizer.json", "text file"),
+            (b"# Notes\n", "README.md", "text file"),
+            (b"FROM qwen3:4b\n", "Modelfile", "Modelfile of Ollama"),
         ] {
             let found = of(start, name).map(|kind| kind.what);
             assert!(found.is_some_and(|what| what.contains(expected)), "{name}: {found:?}");
         }
+        let next = |name: &str| of(b"hello", name).unwrap().instead;
+        assert!(next("x.gguf").contains("fetch the file again") && next("run.py") == MODEL);
         assert_eq!(of(b"GGUF\x03\0\0\0", "model.gguf"), None);
         assert_eq!(of(b"\x08\x07\x12\x07pytorch", "model"), None);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{ctl, stderr, stdout};
 
 /// Files that people give for a model, with their first bytes.
-const FILES: [(&str, &[u8]); 20] = [
+const FILES: [(&str, &[u8]); 22] = [
     ("picture.gguf", b"\x89PNG\r\n\x1a\n"),
     ("empty.gguf", b""),
     ("pointer.gguf", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"),
@@ -17,6 +17,8 @@ const FILES: [(&str, &[u8]); 20] = [
     ("refused.gguf", b"{\"error\":\"Repository not found\"}"),
     ("page.onnx", b"<!DOCTYPE html>\n"),
     ("text.onnx", b"hello world\n"),
+    ("notes.md", b"# Notes\n"),
+    ("Modelfile", b"FROM qwen3:4b\n"),
     ("model.engine", b"ftrt\x01\x02\x03\xff"),
     ("model.pt", b"PK\x03\x04archive/data.pkl\x80"),
     ("pytorch_model.bin", b"\x80\x02\x8a\nl\xfc"),
@@ -34,7 +36,7 @@ const FILES: [(&str, &[u8]); 20] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 269] = [
+const LINES: [(&str, i32, &str); 307] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -223,7 +225,7 @@ const LINES: [(&str, i32, &str); 269] = [
     ("hardware list nosuch", 2, "rooflinectl hardware list shows all"),
     ("hardware info gb10", 2, "rooflinectl hardware show KEY"),
     ("models pull qwen3-4b", 2, "models are not fetched"),
-    ("models inspect qwen", 2, "did you mean qwen3-4b"),
+    ("models inspect qwen", 2, "did you mean qwen3-8b, qwen3-4b"),
     ("models inspect", 2, "give the path"),
     ("models show ./vision.json", 2, "rooflinectl models inspect ./vision.json"),
     ("roofline orin-nano", 2, "did you mean --hardware orin-nano?"),
@@ -319,6 +321,69 @@ const LINES: [(&str, i32, &str); 269] = [
     ("config show missing.toml", 1, "there is no file missing.toml"),
     ("config show strings.toml", 1, "`control.enabled` is \"yes\", expected true or false"),
     ("config show strings.toml", 1, "expected one of auto, cpu, gpu"),
+    // What is meant, where a part of a name, several values or a limit of another kind is given.
+    (
+        "recommend qwen3-4b --hardware orin",
+        2,
+        "did you mean jetson-orin-nano-8gb-super, jetson-agx-orin-64gb",
+    ),
+    ("recommend qwen3-4b --hardware jetson", 2, "did you mean jetson-orin-nano-8gb-super"),
+    (
+        "recommend qwen3-4b --hardware tpu",
+        2,
+        "which holds NVIDIA GPUs and boards, and CPUs\nhint: rooflinectl hardware list",
+    ),
+    ("recommend qwen3-4b --hardware 2x4090", 2, "one accelerator is predicted, not several together"),
+    ("recommend qwen3-4b --hardware h100x8", 2, "not several together\nhint: "),
+    ("recommend llama --hardware orin-nano", 2, "did you mean llama-3.1-8b, llama-3.2-3b"),
+    ("recommend qwen3-4b --hardware orin-nano --mode all", 2, "write --modes all"),
+    ("recommend qwen3-4b --hardware orin-nano --modes 15W 25W", 2, "write --modes 15W,25W"),
+    ("recommend qwen3-4b --hardware orin-nano --modes 15W;25W", 2, "write --modes 15W,25W"),
+    ("recommend qwen3-4b --hardware orin-nano --formats q4_k_m q8_0", 2, "write --formats q4_k_m,q8_0"),
+    ("recommend qwen3-4b --max-time-per-token 10t/s", 2, "a rate is --min-tokens-per-s 10"),
+    ("recommend qwen3-4b --min-tokens-per-s 50ms", 2, "a time is --max-time-per-token 50ms"),
+    ("recommend qwen3-4b --context max", 2, "leave --context-tokens out for its default"),
+    ("recommend qwen3-4b --prompt hello", 2, "the length of the prompt in tokens"),
+    (
+        "recommend qwen3-4b --hardware gb10 --power-limit 20W --modes all",
+        2,
+        "--power-limit and --modes are both given",
+    ),
+    (
+        "recommend qwen3-4b --engine vllm --engines all",
+        2,
+        "--engine and --engines are both given\nhint: leave one",
+    ),
+    ("recommend qwen3-4b --max-power 15W --max-power 20W", 2, "--max-power is given twice"),
+    ("recommend qwen3-4b --dry-run", 2, "asking changes nothing"),
+    (
+        "recommend nonexistent-model-7b",
+        2,
+        "\"nonexistent-model-7b\" is neither an operation nor a model\nhint: ",
+    ),
+    ("recommend https://example.com/model.gguf", 2, "download the file, and give its path"),
+    ("recommend qwen3-4b --hardware rtx-4090 --engine tensorrt-edge-llm", 2, "on cards use tensorrt-llm"),
+    ("recommend notes.md --hardware gb10", 1, "notes.md is a text file\nhint: give a .gguf"),
+    ("recommend Modelfile --hardware gb10", 2, "Modelfile of Ollama\nhint: name what stands behind FROM"),
+    (
+        "predict qwen3-4b --hardware gb10 --size 640x640",
+        2,
+        "give the network's .onnx file, or leave the option out",
+    ),
+    ("predict attention --heads 32 --kv-heads 5 --context 1k", 2, "a number that divides 32"),
+    ("predict qwen3-4b --engine-version", 2, "for example: --engine-version b10809"),
+    ("status --host nano.local", 2, "did you mean --ssh?"),
+    ("status --socket http://localhost:8000", 69, "a socket is a file of this machine"),
+    ("watch -i 1", 2, "did you mean --interval?"),
+    ("mode set 15W --force", 2, "nothing asks"),
+    ("mode list --conf text.onnx", 1, "describes no power mode\nhint: on a Jetson"),
+    ("mode confirm abc", 2, "the number is the one that rooflinectl mode set printed"),
+    ("holds --release 1", 2, "stop that command"),
+    ("observations forget all", 2, "--all for everybody's"),
+    ("calibrate --mode 15W", 2, "rooflinectl mode set 15W, then rooflinectl calibrate"),
+    ("formats --hardware gb10", 2, "leave it out; of one machine"),
+    ("roofline --hardware gb10 --png x.png", 2, "--svg FILE"),
+    ("run", 2, "rooflinectl run -- llama-server -m MODEL.gguf"),
     // Commands whose words or values are others than those of man, a shell or a server.
     ("man recomend", 2, "there is no command \"recomend\""),
     ("man ./pages", 2, "rooflinectl man --dir DIR"),
