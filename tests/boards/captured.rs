@@ -147,7 +147,7 @@ const EXPECTED: [Expected; 27] = [
     expect("agx-orin-64gb-jp5", "jetson-agx-orin-64gb", Some((2, "MODE_30W")), 8, 612.0, 3199.0, 12008.0 * 320.0 + 4968.0 * 980.0),
     expect("agx-orin-64gb-jp5-odd", "jetson-agx-orin-64gb", Some((2, "MODE_30W")), 8, 612.0, 2133.0, 19500.0 * 120.0 + 12008.0 * 40.0 + 4968.0 * 980.0),
     expect("xavier-nx", "jetson-xavier-nx", Some((0, "MODE_15W_2CORE")), 6, 1109.25, 1600.0, 4904.0 * 760.0),
-    expect("agx-xavier", "jetson-agx-xavier", Some((2, "MODE_15W")), 8, 675.75, 1331.2, 0.0),
+    expect("agx-xavier", "jetson-agx-xavier", Some((2, "MODE_15W")), 8, 675.75, 1331.2, 3_127_000.0),
     // The input, and not the sum of the three rails behind it (13.48 W).
     expect("agx-thor-t5000", "jetson-agx-thor-t5000", Some((1, "120W")), 20, 1386.0, 4266.0, 19_780_000.0),
     expect("agx-thor-t5000-idle", "jetson-agx-thor-t5000", Some((1, "120W")), 20, 1386.0, 4266.0, 19_780_000.0),
@@ -159,7 +159,7 @@ const EXPECTED: [Expected; 27] = [
     // Two clusters of the host's eight are left, and its bus stays.
     expect("agx-orin-as-nano-4gb", "jetson-agx-orin-devkit-32gb", Some((1, "25W")), 4, 1020.0, 3199.0, 12008.0 * 400.0 + 4968.0 * 1040.0),
     expect("igx-orin", "igx-orin", NONE, 16, 1185.0, 3199.0, 12008.0 * 400.0 + 4968.0 * 1040.0),
-    expect("agx-xavier-8gb", "jetson-agx-xavier-8gb", NONE, 6, 675.75, 1331.2, 0.0),
+    expect("agx-xavier-8gb", "jetson-agx-xavier-8gb", NONE, 6, 675.75, 1331.2, 3_127_000.0),
     expect("orin-nano-unlisted", "jetson-orin-nx-unlisted", Some((1, "25W")), 8, 918.0, 3199.0, 5056.0 * 920.0),
 ];
 

@@ -502,6 +502,20 @@ fn a_rail_that_sees_the_whole_machine_is_its_total_and_two_parts_of_a_chip_are_i
     }
 }
 
+/// As two sensors of the boards that NVIDIA's design guide shows, and with one of the six missing.
+#[test]
+fn an_agx_xavier_draws_what_its_six_inputs_draw() {
+    let (_, state) = changed("agx-xavier", &[]);
+    let rails: f64 =
+        state.rails.known().unwrap().iter().filter_map(|rail| rail.power.known()).map(|of| of.get()).sum();
+    assert_eq!(total(&state), (rails, "module"));
+    assert_eq!(state.total_power.known().unwrap().rails.len(), 6);
+    let ddr = "/sys/bus/i2c/drivers/ina3221x/1-0041/iio:device1/rail_name_1";
+    let (_, state) = changed("agx-xavier", &[(ddr, "NC")]);
+    let reason = state.total_power.reason().unwrap();
+    assert!(reason.contains("GPU, CPU, SOC, CV, VDDRQ, SYS5V together"), "{reason}");
+}
+
 #[test]
 fn a_meter_of_an_old_driver_has_its_files_in_the_device_itself() {
     let files = [

@@ -18,6 +18,9 @@ struct Rule<'a> {
 /// AGX Orin measures three inputs of the module. VDDQ_VDD2_1V8AO is fed from VIN_SYS_5V0, so it is in it already. What the
 /// sensors of an IGX carrier see (CVB_ATX_…) feeds the module among others: beside its rails it would count twice.
 const AGX_ORIN: [&str; 3] = ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"];
+/// AGX Xavier measures all that comes in: five supplies behind SYS_VIN_HV, and SYS_VIN_MV as SYS5V. None feeds another (Jetson
+/// AGX Xavier product design guide DG-09840, figure 5-14).
+const AGX_XAVIER: [&str; 6] = ["GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"];
 /// The one input of smaller modules: Orin NX and Nano, Xavier NX, TX2; POM_5V_IN is Jetson Nano's.
 const INPUTS: [&str; 2] = ["VDD_IN", "POM_5V_IN"];
 /// Drivers and rails that see a whole machine: GB10's power controller, Apple's, and a supply that measures.
@@ -33,8 +36,7 @@ const PACKAGES: [&str; 6] = ["intel-rapl", "amd_energy", "fam15h_power", "zenpow
 /// documentation of `power1_average`).
 pub(super) const AMD_APU: &str = "amdgpu of an APU";
 
-/// The rules for a machine with these rails, the best first; none where none is known, as for AGX Xavier, of whose rails it is
-/// not known which feed which.
+/// The rules for a machine with these rails, the best first; none where none is known.
 fn rules(rails: &[Metered], chip: Option<Chip>) -> Vec<Rule<'_>> {
     let whole = |(device, name): (&str, &str)| {
         let found = rails.iter().find(|of| of.device == device && of.rail.name == name);
@@ -71,9 +73,9 @@ fn of_jetson(rails: &[Metered], chip: Chip) -> Option<Rule<'_>> {
         return some("system", input.into_iter().collect());
     }
     let input = INPUTS.into_iter().find_map(named);
-    input.map(|rail| Rule { rails: vec![rail], scope: "module" }).or_else(|| {
-        Some(Rule { rails: AGX_ORIN.into_iter().map(named).collect::<Option<_>>()?, scope: "module" })
-    })
+    let all = |names: &[&str]| names.iter().map(|name| named(name)).collect::<Option<Vec<_>>>();
+    let rails = input.map(|rail| vec![rail]).or_else(|| all(&AGX_ORIN)).or_else(|| all(&AGX_XAVIER));
+    some("module", rails?)
 }
 
 fn some<'a>(scope: &'static str, rails: Vec<&'a Metered>) -> Option<Rule<'a>> {
@@ -158,7 +160,10 @@ fn no_rule(chip: Option<Chip>) -> String {
     let missing = match chip {
         None => return "no rule says which rails make up this machine".to_owned(),
         Some(Chip::Tegra264) => "no ina238 at the input".to_owned(),
-        Some(_) => format!("no {}, nor {} together", INPUTS.join(" or "), AGX_ORIN.join(", ")),
+        Some(_) => {
+            let all = [AGX_ORIN.join(", "), AGX_XAVIER.join(", ")].join(" or ");
+            format!("no {}, nor {all} together", INPUTS.join(" or "))
+        }
     };
     format!("no rule says which rails make up this module: {missing}")
 }
