@@ -284,12 +284,14 @@ fn a_driver_that_is_not_nvidias_is_named_and_so_are_gpus_beyond_the_first() {
     let (board, _) = rooflined_hw::discover(&SysRoot::new(dir.path()));
     let reason = board.gpu.reason().unwrap();
     assert!(reason.contains("with the driver nouveau), but NVIDIA's driver does not answer"), "{reason}");
-    let (board, _) = changed("h100", &[("/rooflined/nvml/1/name", "NVIDIA H100 80GB HBM3")]);
-    assert!(
-        said(&board.notes, "NVML reports 2 GPUs: the figures of the GPU are those of the first"),
-        "{:?}",
-        board.notes
-    );
+    // Of several GPUs it is said which one is described, and which are not.
+    let names = ["1", "2", "3"].map(|index| format!("/rooflined/nvml/{index}/name"));
+    let cards = ["NVIDIA RTX A2000", "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"];
+    let files: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(cards).collect();
+    let (board, _) = changed("h100", &files);
+    let which = "NVML reports 4 GPUs: figures and predictions are those of one NVIDIA H100 80GB HBM3, and not of 2 of NVIDIA H100 \
+                 80GB HBM3, NVIDIA RTX A2000; to choose another one, set CUDA_VISIBLE_DEVICES";
+    assert!(said(&board.notes, which), "{:?}", board.notes);
     assert!(!said(&changed("h100", &[]).0.notes, "GPUs"));
     // A GPU that is switched off is said to draw nothing.
     let (_, state) = changed("h100", &[("/rooflined/nvml/0/power_mw", "0")]);

@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use super::journal::replace;
 use rooflined_core::board::{Difference, OrderFailure};
 use rooflined_core::units::Hertz;
-use rooflined_hw::SysRoot;
+use rooflined_hw::{SysRoot, nvml::chosen};
 
 /// The lock in a tree other than the machine itself: `lo,hi` in MHz, or empty.
 const PSEUDO: &str = "/rooflined/nvml/0/locked_clocks_mhz";
 /// What a difference calls the lock on a machine.
-const NVML: &str = "NVML: locked GPU clocks of device 0";
+const NVML: &str = "NVML: locked GPU clocks";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,7 +103,7 @@ impl Clocks {
             OrderFailure::with_hint(message, "check that the driver is loaded and that nvidia-smi -lgc works")
         };
         let nvml = Nvml::init().map_err(failed)?;
-        let mut device = nvml.device_by_index(0).map_err(failed)?;
+        let mut device = nvml.device_by_index(chosen(&nvml)).map_err(failed)?;
         // The note first: should the driver have the lock without it, nobody would know of it.
         let before = self.lock()?;
         self.keep(lock)?;
@@ -154,7 +154,8 @@ impl Clocks {
 
 /// The SM clock now; `None` where the driver does not tell.
 fn sm_clock_mhz() -> Option<u32> {
-    Nvml::init().ok()?.device_by_index(0).ok()?.clock_info(Clock::SM).ok()
+    let nvml = Nvml::init().ok()?;
+    nvml.device_by_index(chosen(&nvml)).ok()?.clock_info(Clock::SM).ok()
 }
 
 #[cfg(test)]

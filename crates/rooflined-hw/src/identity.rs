@@ -185,9 +185,9 @@ fn tegra(
         nvml => (None, nvml),
     };
     let (nvml, facts) = nvml.map_or((None, None), |(nvml, facts)| (Some(nvml), Some(facts)));
-    let further = facts.as_ref().filter(|facts| facts.gpus > 1);
+    let further = facts.as_ref().filter(|facts| !facts.others.is_empty());
     let further = further
-        .map(|facts| format!("NVML reports {} GPUs: those beyond this module's are ignored", facts.gpus));
+        .map(|facts| format!("NVML reports {}, in addition to this module: ignored", counted(&facts.others)));
     let is_identified = identified.is_some();
     // Where NVML answers the driver is up, and only its files are hidden.
     let gpu_fault = (is_identified && device.is_none() && facts.is_none()).then(|| no_devfreq(root, chip));
@@ -342,9 +342,8 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
         // The other figures are those of the instance, and its share is one of the whole.
         facts.parts = GpuParts { is_divided: true, instances: vec![instance], ..GpuParts::default() };
     }
-    let first = (facts.gpus > 1)
-        .then(|| format!("NVML reports {} GPUs: the figures of the GPU are those of the first", facts.gpus));
-    let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().chain(first).collect();
+    let one_of_several = (!facts.others.is_empty()).then(|| one_of_several(name.as_deref(), &facts.others));
+    let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().chain(one_of_several).collect();
     let named = by_key().or_else(by_name);
     let is_variant = named.as_ref().is_some_and(|entry| entry.differs_from(&facts.parts));
     let Some(nominal) = named.filter(|_| !is_variant) else {
@@ -369,6 +368,28 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
         nvml: Some(nvml),
         ..plain(Ok(GpuDriver::Nvml))
     }
+}
+
+/// Which of several GPUs is described, and how to have another one.
+fn one_of_several(name: Option<&str>, others: &[String]) -> String {
+    format!(
+        "NVML reports {} GPUs: figures and predictions are those of one {}, and not of {}; to choose another one, set \
+         CUDA_VISIBLE_DEVICES in the service's environment",
+        others.len() + 1,
+        name.unwrap_or("without a name"),
+        counted(others)
+    )
+}
+
+/// `GeForce RTX 3090, 7 of H100 PCIe`.
+fn counted(names: &[String]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    names.iter().for_each(|name| *counts.entry(name).or_default() += 1);
+    let counts = counts.into_iter().map(|(name, count)| match count {
+        1 => name.to_owned(),
+        _ => format!("{count} of {name}"),
+    });
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// GPU instances of a GPU that is divided (MIG), `gpu0/gi1`, by the directories that the driver makes of them.

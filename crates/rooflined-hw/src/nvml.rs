@@ -31,7 +31,9 @@ use rooflined_core::board::{Reading, parse::hertz};
 use rooflined_core::hardware::GpuParts;
 use rooflined_core::units::{Bytes, Celsius, Hertz, Watts};
 
-/// The files that stand for the first GPU's getters under a root that is not this machine.
+/// The files that stand for the getters of GPUs under a root that is not this machine.
+const GPUS: &str = "/rooflined/nvml/";
+/// Those of the GPU that is asked.
 pub(super) const FILES: &str = "/rooflined/nvml/0";
 /// Loading the library wakes the driver, which takes a second where nothing else keeps it awake.
 const START_LIMIT: Duration = Duration::from_secs(5);
@@ -40,6 +42,7 @@ const SAMPLE_LIMIT: Duration = Duration::from_millis(100);
 /// Shortest time between two looks at the list of processes.
 const PROCESSES_INTERVAL: Duration = Duration::from_secs(10);
 const MOST_PROCESSES: usize = 256;
+const NAMELESS: &str = "a GPU without a name";
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Nvml {
@@ -58,8 +61,8 @@ pub struct Facts {
     /// Highest clock of the SMs that the driver admits; not one that it reaches.
     pub max_clock: Reading<Hertz>,
     pub parts: GpuParts,
-    /// How many GPUs there are. Only the first is asked.
-    pub gpus: u32,
+    /// Names of further GPUs, which are not asked.
+    pub others: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -116,9 +119,12 @@ impl Nvml {
             )
         });
         let parts = parts::from_files(root, FILES);
-        let gpus = FILES.trim_end_matches('0');
-        let gpus = u32::try_from(root.numbered(gpus, "").len()).unwrap_or(u32::MAX);
-        Ok((Self::Files { dir: FILES.into() }, Facts { name, driver_version, max_clock, parts, gpus }))
+        let others = root.numbered(GPUS, "").into_iter().filter(|(_, gpu)| gpu != "0").map(|(_, gpu)| {
+            let name = root.read(&format!("{GPUS}{gpu}/name")).ok();
+            name.and_then(|name| parse::label(&name)).unwrap_or_else(|| NAMELESS.into())
+        });
+        let others = others.collect();
+        Ok((Self::Files { dir: FILES.into() }, Facts { name, driver_version, max_clock, parts, others }))
     }
 
     /// The files to read for a sample; none where the library is asked.
@@ -170,7 +176,9 @@ fn as_files(facts: &Facts, sample: &Sample) -> BTreeMap<String, String> {
     ];
     let files = files.into_iter().map(|(getter, text)| (getter.to_owned(), text));
     let known = files.chain(parts::as_files(&facts.parts));
-    known.filter_map(|(getter, text)| Some((format!("{FILES}/{getter}"), text?))).collect()
+    let known = known.filter_map(|(getter, text)| Some((format!("{FILES}/{getter}"), text?)));
+    let others = facts.others.iter().enumerate();
+    known.chain(others.map(|(index, name)| (format!("{GPUS}{}/name", index + 1), name.clone()))).collect()
 }
 
 fn not_supported(getter: &str) -> String {
@@ -327,6 +335,32 @@ impl Sample {
     }
 }
 
+/// Index of the GPU that the probe gets: CUDA counts by the place on the bus as well, and shows what CUDA_VISIBLE_DEVICES names.
+/// The first where that names none.
+#[must_use]
+pub fn chosen(nvml: &nvml_wrapper::Nvml) -> u32 {
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    let count = nvml.device_count().unwrap_or(1);
+    let identifiers = |index: u32| {
+        let Ok(device) = nvml.device_by_index(index) else { return Vec::new() };
+        let parts = (0..device.mig_device_count().unwrap_or(0))
+            .filter_map(|part| device.mig_device_by_index(part).ok()?.uuid().ok());
+        device.uuid().ok().into_iter().chain(parts).collect()
+    };
+    (0..count).find(|index| is_named_first(&visible, *index, || identifiers(*index))).unwrap_or(0)
+}
+
+/// Whether the first entry is this GPU: its index, the beginning of its identifier or of that of one of its parts, or the older
+/// name of a part, `MIG-GPU-…/1/0`.
+fn is_named_first(visible: &str, index: u32, identifiers: impl FnOnce() -> Vec<String>) -> bool {
+    let first = visible.split(',').next().unwrap_or_default().trim();
+    let is = |own: String| own.starts_with(first) || first.contains(own.as_str());
+    match first.parse::<u32>() {
+        Ok(number) => number == index,
+        Err(_) => first.contains('-') && identifiers().into_iter().any(is),
+    }
+}
+
 /// What the library's thread runs. Everything that may hang happens here.
 fn serve(
     path: Option<&Path>,
@@ -344,16 +378,21 @@ fn serve(
         Err(NvmlError::LibloadingError(error)) => return drop(first.send(Err(format!("no NVML: {error}")))),
         Err(error) => return drop(first.send(Err(format!("no NVML: {error}")))),
     };
-    let device = match nvml.device_by_index(0) {
+    let count = nvml.device_count().unwrap_or(1);
+    let place = chosen(&nvml);
+    let device = match nvml.device_by_index(place) {
         Ok(device) => device,
         Err(error) => return drop(first.send(Err(format!("NVML finds no GPU: {error}")))),
     };
+    let others = (0..count).filter(|index| *index != place).map(|index| {
+        nvml.device_by_index(index).and_then(|device| device.name()).unwrap_or_else(|_| NAMELESS.into())
+    });
     let facts = Facts {
         name: reported("name", device.name()),
         driver_version: reported("driver version", nvml.sys_driver_version()),
         max_clock: clock("highest clock", device.max_clock_info(Clock::SM)),
         parts: parts::of(&device),
-        gpus: nvml.device_count().unwrap_or(1),
+        others: others.collect(),
     };
     if first.send(Ok(facts)).is_err() {
         return;
@@ -489,6 +528,25 @@ mod tests {
     }
 
     #[test]
+    fn the_gpu_that_is_described_is_the_one_that_cuda_shows_first() {
+        let own = ["GPU-8932f937-d72c", "MIG-1f0a-77"].map(str::to_owned);
+        let is = |visible, index| is_named_first(visible, index, || own.to_vec());
+        for (visible, index) in [
+            ("1", 1),
+            (" 2 ,0", 2),
+            ("GPU-8932f937", 0),
+            ("GPU-8932f937-d72c,1", 3),
+            ("MIG-1f0a-77", 1),
+            ("MIG-GPU-8932f937-d72c/1/0", 1),
+        ] {
+            assert!(is(visible, index), "{visible}");
+        }
+        for (visible, index) in [("", 0), ("1", 0), ("0,1", 1), ("-1", 0), ("GPU-77", 0), ("NoDevFiles", 0)] {
+            assert!(!is(visible, index), "{visible}");
+        }
+    }
+
+    #[test]
     fn the_library_tells_what_it_supports() {
         let Some((library, facts)) = loaded("OK") else { return };
         assert_eq!(facts.name, Reading::Known("NVIDIA GB10".into()));
@@ -567,7 +625,7 @@ mod tests {
             name: Reading::Known("NVIDIA GB10".into()),
             driver_version: Reading::Known("580.173.02".into()),
             max_clock: Reading::Known(Hertz(3003e6)),
-            gpus: 1,
+            others: Vec::new(),
             parts: GpuParts {
                 compute_capability: Some((12, 1)),
                 cores: Some(6144),
