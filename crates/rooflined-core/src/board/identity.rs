@@ -379,7 +379,8 @@ pub fn gpu_key(name: &str) -> Option<String> {
         _ if is_a100 && bare.contains("80GB") => "a100-80gb",
         // The newer one has faster memory, as NVML reports.
         "H20" | "H20-3e" => "h20",
-        _ if bare.starts_with("V100-SXM") => "v100",
+        // SXM3 has faster memory and clocks.
+        _ if bare.starts_with("V100-SXM2") => "v100",
         _ => return desktop_key(bare),
     };
     Some(known.to_owned())

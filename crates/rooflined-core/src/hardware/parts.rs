@@ -107,6 +107,18 @@ impl GpuParts {
     }
 }
 
+/// The smaller chips of compute capability 7.5, TU116 and TU117, compute in pairs of halves and fours of INT8 on the units of
+/// singles: GTX 16, MX, T400 to T2000 [recalled].
+fn lacks_tensor_units(name: &str, capability: (u32, u32)) -> bool {
+    let is_small = |word: &str| {
+        let of_quadro = word
+            .strip_prefix('T')
+            .is_some_and(|digits| digits.len() >= 3 && digits.bytes().all(|byte| byte.is_ascii_digit()));
+        word == "GTX" || word.starts_with("MX") || of_quadro
+    };
+    capability == (7, 5) && name.split(' ').any(is_small)
+}
+
 impl Hardware {
     /// The entry of a card called `name` that nobody has described: its parts, and of each precision the most that any known
     /// card of its compute capability, or else of the newest before it, computes per SM and clock. `None` where the driver
@@ -125,6 +137,12 @@ impl Hardware {
             for (precision, rate) in &entry.rates {
                 let most = rates.entry(*precision).or_default();
                 *most = most.max(*rate);
+            }
+        }
+        if lacks_tensor_units(name, capability) {
+            rates.retain(|precision, _| *precision == Precision::Fp32);
+            if let Some(fp32) = rates.get(&Precision::Fp32).copied() {
+                rates.extend([(Precision::Fp16, 2.0 * fp32), (Precision::Int8, 4.0 * fp32)]);
             }
         }
         let source = "what its driver tells".to_owned();
@@ -251,6 +269,21 @@ mod tests {
             GpuParts { compute_capability: Some((1, 0)), ..all },
         ] {
             assert_eq!(Hardware::of_parts("a card", Hertz(2e9), &less), None, "{less:?}");
+        }
+    }
+
+    #[test]
+    fn small_cards_of_a_generation_with_tensor_units_have_none() {
+        let told = parts((7, 5), 896, 128, 4_001.0, 4.0);
+        let fp16 = |name: &str| {
+            let made = Hardware::of_parts(name, Hertz(2e9), &told).unwrap();
+            made.rates[&Precision::Fp16] / made.rates[&Precision::Fp32]
+        };
+        for name in ["NVIDIA GeForce GTX 1650", "NVIDIA GeForce MX450", "NVIDIA T1000 8GB", "Quadro T2000"] {
+            assert!((fp16(name) - 2.0).abs() < 1e-9, "{name}");
+        }
+        for name in ["NVIDIA TITAN RTX", "Tesla T10", "Quadro RTX 5000"] {
+            assert!(fp16(name) >= 8.0, "{name}");
         }
     }
 
