@@ -8,13 +8,27 @@ use serde_json::{Value, json};
 use super::details;
 use rooflined_api::{BoardAnswer, ModeAnswer, StateAnswer, StateField};
 use rooflined_core::board::{Load, Pressure, Rail, Reading, ThermalZone};
+use rooflined_core::hardware::Kind;
 use rooflined_core::units::Hertz;
+use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::{Now, Snapshot};
 
 const NO_CACHES: &str = "no /sys/devices/system/cpu/cpu0/cache/index*/size is visible here";
 const NO_RATIO: &str =
     "a part of the time since the sample before needs two readings of /proc/stat and ticks between them";
 const NO_CPU_PRESSURE: &str = "/proc/pressure/cpu is not there, or has no line `some avg10=…`";
+
+/// A card by whose entry the board is named, and that predictions are not about.
+fn unused_card(snapshot: &Snapshot) -> Option<String> {
+    let hardware = snapshot.hardware.as_deref()?;
+    let is_unused = snapshot.accelerator == Accelerator::Cpu
+        && hardware.kind == Kind::Discrete
+        && hardware.key == snapshot.board.key;
+    let name = &hardware.name;
+    is_unused.then(|| {
+        format!("ceilings and predictions are about the CPU; accelerator = \"gpu\" below [daemon] makes them about the {name}")
+    })
+}
 
 /// `GET /v1/board`.
 pub fn board(snapshot: &Snapshot) -> BoardAnswer {
@@ -64,7 +78,7 @@ pub fn board(snapshot: &Snapshot) -> BoardAnswer {
     ];
     BoardAnswer {
         key: board.key.clone(),
-        notes: board.notes.clone(),
+        notes: board.notes.iter().cloned().chain(unused_card(snapshot)).collect(),
         model: board.model.known().cloned(),
         kernel: board.kernel.known().cloned(),
         os: board.os.known().cloned(),
@@ -233,6 +247,18 @@ mod tests {
             Rail { name: "VDD_GPU".into(), power: Reading::Known(Watts(-0.392)), energy: None, read: None };
         let shown = named(&Reading::Known(vec![rail]), 1.0, |rail: &Rail| (&rail.name, &rail.power));
         assert_eq!(json!(shown), json!({"value": {"VDD_GPU": -0.392}, "age_s": 1.0}));
+    }
+
+    #[test]
+    fn a_card_that_predictions_are_not_about_is_said_to_be_left_out() {
+        let notes = |accelerator| {
+            let hardware = rooflined_core::hardware::registry().get("rtx-4090").unwrap().clone();
+            let mut snapshot = Snapshot::hypothetical(std::sync::Arc::new(hardware));
+            snapshot.accelerator = accelerator;
+            board(&snapshot).notes
+        };
+        assert!(notes(Accelerator::Cpu).iter().any(|note| note.contains("predictions are about the CPU")));
+        assert!(!notes(Accelerator::Gpu).iter().any(|note| note.contains("predictions are about the CPU")));
     }
 
     #[test]
