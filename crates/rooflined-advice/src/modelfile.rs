@@ -37,6 +37,8 @@ const MAX_TENSORS_OF_ONE: u64 = 1 << 15;
 /// Most objects and lists of a configuration that is read alone: one for each module whose weights are stored in a way of
 /// their own.
 const MAX_CONTAINERS_OF_ONE: u64 = 1 << 15;
+/// Most bytes of such a configuration.
+const MAX_CONFIGURATION_OF_ONE: u64 = 4 << 20;
 /// Bytes asked for at once: the time is looked at between two of them.
 const MAX_READ: usize = 1 << 20;
 
@@ -381,7 +383,7 @@ impl<'a> Reading<'a> {
             }
             gguf::model(&header, name)
         } else if start.first() == Some(&b'{') {
-            let json = self.all(path, whole, config::MAX_BYTES)?;
+            let json = self.all(path, whole, MAX_CONFIGURATION_OF_ONE)?;
             Config::parse_at_most(&json, MAX_CONTAINERS_OF_ONE).and_then(|config| config.model(None, name))
         } else {
             Err(none(&start, name))

@@ -24,10 +24,11 @@ use rooflined_core::precision::WeightFormat;
 
 /// Longest file.
 pub const MAX_BYTES: u64 = 16 << 20;
-/// Most objects and lists of one, and most values. An object of seven bytes takes hundreds once it is read; lists of
-/// modules have one for every matrix of a layer.
+/// Most objects and lists of one. An object of seven bytes takes hundreds once it is read; lists of modules have one for every
+/// matrix of a layer.
 const MAX_CONTAINERS: u64 = 1 << 17;
-const MAX_VALUES: u64 = 1 << 19;
+/// Most values for each of those.
+const VALUES_OF_A_CONTAINER: u64 = 4;
 
 /// What errors call the file.
 const CONFIGURATION: &str = "configuration";
@@ -64,7 +65,8 @@ impl Config {
         Self::parse_at_most(json, MAX_CONTAINERS)
     }
 
-    /// The same, with at most so many objects and lists, which take some 650 bytes of memory each.
+    /// The same, with at most so many objects and lists, which take some 650 bytes of memory each, and four times as many values,
+    /// which take some 100.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -300,7 +302,8 @@ fn value(json: &[u8], most: u64) -> Result<Value, ImportError> {
             _ => {}
         }
     }
-    for (what, count, limit) in [("objects and lists", containers, most), ("values", values, MAX_VALUES)] {
+    let most_values = VALUES_OF_A_CONTAINER * most;
+    for (what, count, limit) in [("objects and lists", containers, most), ("values", values, most_values)] {
         if count > limit {
             return Err(ImportError::TooMany { what, count, limit });
         }

@@ -11,6 +11,14 @@ fn numbers_that_only_python_writes_are_read() {
     assert_eq!(read, json!({"a": [0.0, null, null], "NaN": null, "b": "Infinity \" NaN"}));
 }
 
+#[test]
+fn whoever_reads_fewer_objects_reads_fewer_values() {
+    let text = br#"["a","b","c","d","e","f","g","h"]"#;
+    assert!(value(text, 2).is_ok());
+    let refused = value(text, 1).unwrap_err();
+    assert!(matches!(refused, ImportError::TooMany { what: "values", count: 8, limit: 4 }), "{refused}");
+}
+
 /// DeepSeek-V3.2: 512 of the latent, 64 of the position and 128 of the indexer, in each of 61 layers; V3 has no indexer.
 #[test]
 fn an_indexer_keeps_a_key_of_every_token() {
