@@ -99,7 +99,7 @@ impl NetworkArgs {
         if let Some(Target::File(path)) = target {
             contents::require_model(path)?;
         }
-        let hint = match *option {
+        let hint = match option.as_str() {
             "--precision" => "give the network's .onnx file; the format of a model's weights is --format",
             "--min-fps" => "give the network's .onnx file; the rate of a model is --min-tokens-per-s 20",
             _ => "give the network's .onnx file, or leave the option out",
