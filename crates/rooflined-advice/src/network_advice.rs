@@ -173,7 +173,7 @@ fn layers_of(request: &NetworkPredictRequest, path: &str) -> Result<Layers, Refu
         return Err(Code::UnsupportedWorkload.at(
             &field,
             format!(
-                "{} has operators that no rule describes ({}): their work and the sizes after them are unknown",
+                "{} has operators whose work is unknown ({}): no rule describes them, or only a run knows their sizes",
                 shorten(&layers.name),
                 names.join(", ")
             ),

@@ -103,7 +103,14 @@ impl NetworkError {
                 if open.iter().any(|open| open.is_picture) {
                     options.push("--size 640x640".to_owned());
                 }
-                format!("add {}, with your own sizes", options.join(" "))
+                let sizes = format!("add {}, with your own sizes", options.join(" "));
+                // Exporters of text models call their tokens so.
+                if open.iter().any(|open| open.input == "input_ids") {
+                    return format!(
+                        "it reads tokens of text: for tokens per second name the model's key, .gguf or config.json; for one run, {sizes}"
+                    );
+                }
+                sizes
             }
             Self::Opset(_) => {
                 "export it again with opset_version=17, or convert it with onnx.version_converter".to_owned()

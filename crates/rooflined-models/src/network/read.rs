@@ -150,10 +150,11 @@ fn written(input: &Declared) -> String {
 }
 
 /// 0 for the height of a picture, 1 for its width: the last two of four dimensions, or those before a fixed last one of at
-/// most four channels.
+/// most four channels. A cache of keys has four dimensions too, and the last one is fixed.
 fn picture_axis(sizes: &[Size], place: usize) -> Option<usize> {
     let first = match sizes {
         [_, _, _, Size::Fixed(1..=4)] => 1,
+        [_, _, _, Size::Fixed(_)] => return None,
         [_, _, _, _] => 2,
         _ => return None,
     };
@@ -295,7 +296,8 @@ impl<'f> Walk<'f> {
         }
     }
 
-    /// Puts the branch in place that a constant condition picks.
+    /// Puts the branch in place that a constant condition picks. Where only a run knows it, the node stays, with results of
+    /// unknown sizes, unless much of the work may be in its branches.
     fn branch(
         &mut self,
         step: &'f Step,
@@ -312,6 +314,7 @@ impl<'f> Walk<'f> {
         let name = match condition {
             Some(0.0) => "else_branch",
             Some(_) => "then_branch",
+            None if is_small(step) => return self.node(step, Operator::If, attributes, inputs, scope),
             None => return Err(subgraph(step)),
         };
         let branch = attributes.iter().find(|(of, _)| of == name);
@@ -536,6 +539,19 @@ fn unwritten(step: &Step, tensor: &str, reason: &'static str) -> NetworkError {
 
 fn subgraph(step: &Step) -> NetworkError {
     NetworkError::Subgraph { node: name_of(step).to_owned(), operator: step.operator.clone() }
+}
+
+/// Whether branches only select and arrange, as those behind the selection of boxes do: neither convolutions, products nor functions.
+fn is_small(step: &Step) -> bool {
+    let graphs = step.attributes.iter().filter_map(|(_, attribute)| match attribute {
+        Attribute::Graph(graph) => Some(graph),
+        _ => None,
+    });
+    graphs.flat_map(|graph| &graph.nodes).all(|step| match Operator::of_name(&step.operator) {
+        Operator::If => is_small(step),
+        Operator::Other(_) | Operator::Loop | Operator::Scan => false,
+        operator => !matches!(operator.kind(), Kind::Convolution | Kind::Product) && step.domain.is_empty(),
+    })
 }
 
 /// A node's name, or that of its first output where it has none.

@@ -87,6 +87,18 @@ fn an_open_dimension_is_asked_for_by_name() {
     assert_eq!(error.unwrap_err().to_string(), said);
 }
 
+#[test]
+fn a_model_of_text_is_named_as_one_and_its_cache_is_no_picture() {
+    let cache = [Dim::Named("batch"), Dim::Fixed(8), Dim::Named("past"), Dim::Fixed(64)];
+    let graph = Graph::default()
+        .input("input_ids", 7, &[Dim::Named("batch"), Dim::Named("tokens")])
+        .input("past_key_values.0.key", FLOAT, &cache)
+        .node("Relu", &["past_key_values.0.key"], &["y"], &[]);
+    let hint = read_all(&graph.file(17)).unwrap_err().hint();
+    let sizes = "add --dim batch=1 --dim tokens=1 --dim past=1, with your own sizes";
+    assert!(hint.starts_with("it reads tokens of text") && hint.ends_with(sizes), "{hint}");
+}
+
 /// A flattening as exporters write it: the batch of the input, and -1.
 fn computed_shape() -> Graph {
     Graph::default()
@@ -218,13 +230,14 @@ fn a_function_is_put_in_place_of_its_calls() {
 }
 
 #[test]
-fn a_branch_with_a_known_condition_is_taken_and_a_loop_is_refused_by_name() {
+fn a_branch_with_a_known_condition_is_taken_and_a_loop_or_products_that_may_run_are_refused_by_name() {
     let branch = |operator: &str, name: &str| {
         let attributes = [("perm", Value::Ints(&[1, 0]))];
         let attributes = if operator == "Transpose" { &attributes[..] } else { &[] };
-        Graph::default().node(operator, &["x"], &[name], attributes).output(name).0
+        let inputs = if operator == "MatMul" { &["x", "x"][..] } else { &["x"] };
+        Graph::default().node(operator, inputs, &[name], attributes).output(name).0
     };
-    let with = |operator: &str, condition: &str| {
+    let with = |operator: &str, condition: &str, otherwise: &str| {
         Graph::default()
             .input("x", FLOAT, &fixed(&[2, 3]))
             .input("open", 9, &[])
@@ -235,16 +248,20 @@ fn a_branch_with_a_known_condition_is_taken_and_a_loop_is_refused_by_name() {
                 &["y"],
                 &[
                     ("then_branch", Value::Graph(branch("Transpose", "t"))),
-                    ("else_branch", Value::Graph(branch("Relu", "e"))),
+                    ("else_branch", Value::Graph(branch(otherwise, "e"))),
                 ],
             )
             .output("y")
     };
-    let network = read_all(&with("If", "known").file(17)).unwrap();
+    let network = read_all(&with("If", "known", "Relu").file(17)).unwrap();
     assert_eq!((network.nodes.len(), network.nodes[0].operator.clone()), (1, Operator::Transpose));
     assert_eq!(tensor_of(&network, "t").dims, Some(vec![3, 2]));
-    for (operator, condition) in [("If", "open"), ("Loop", "known")] {
-        let error = read_all(&with(operator, condition).file(17)).unwrap_err().to_string();
+    // What follows the selection of boxes stays, without sizes.
+    let network = read_all(&with("If", "open", "Relu").file(17)).unwrap();
+    assert_eq!((network.nodes.len(), network.nodes[0].operator.clone()), (1, Operator::If));
+    assert_eq!(tensor_of(&network, "y").dims, None);
+    for (operator, condition, otherwise) in [("If", "open", "MatMul"), ("Loop", "known", "Relu")] {
+        let error = read_all(&with(operator, condition, otherwise).file(17)).unwrap_err().to_string();
         assert_eq!(
             error,
             format!("runs a subgraph: how often node \"y\" ({operator}) does is known only at run time")

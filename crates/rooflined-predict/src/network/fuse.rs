@@ -44,10 +44,13 @@ pub fn fuse(network: &Network) -> Layers {
     }
 }
 
-/// Operators that no rule describes, each once.
+/// Operators that no rule describes, and layers with weights whose sizes only a run knows, each once.
 fn undescribed(network: &Network) -> Vec<String> {
-    let others = network.nodes.iter().filter_map(|node| match &node.operator {
-        Operator::Other(name) => Some(name.chars().take(64).collect()),
+    let others = network.nodes.iter().filter_map(|node| match (&node.operator, node.operator.kind()) {
+        (Operator::Other(name), _) => Some(name.chars().take(64).collect()),
+        (operator, Kind::Convolution | Kind::Product) if node.flops.is_none() && node.weight_elements > 0 => {
+            Some(operator.name().to_owned())
+        }
         _ => None,
     });
     let mut names: Vec<String> = others.collect();

@@ -132,7 +132,7 @@ pub struct Layers {
     pub live_elements: Option<f64>,
     /// Nodes whose sizes only a run knows; they count for nothing here.
     pub unknown_nodes: u64,
-    /// Operators that no rule describes: neither their work nor the sizes behind them are known.
+    /// Operators whose work is unknown: no rule describes them, or they have weights, and only a run knows their sizes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undescribed: Vec<String>,
     /// Names of the inputs of which the file leaves sizes open. Without any, an engine runs this batch only.

@@ -442,11 +442,12 @@ fn warnings(
     if batch > 1 {
         warnings.push(format!("a batch of {batch} was compared with no measurement: the interval is wider"));
     }
-    if layers.unknown_nodes > 0 {
-        warnings.push(format!(
-            "{} nodes have sizes that only a run knows, and are not counted",
-            layers.unknown_nodes
-        ));
+    match layers.unknown_nodes {
+        0 => {}
+        1 => warnings.push("1 node has sizes that only a run knows, and is not counted".to_owned()),
+        nodes => {
+            warnings.push(format!("{nodes} nodes have sizes that only a run knows, and are not counted"));
+        }
     }
     if on_gpu && prediction.launch_share() > LAUNCH_BOUND {
         warnings.push(format!(

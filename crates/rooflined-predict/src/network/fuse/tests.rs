@@ -105,6 +105,15 @@ impl Writer {
 }
 
 #[test]
+fn a_layer_with_weights_whose_sizes_only_a_run_knows_is_named() {
+    let (mut network, input) = Writer::new(&[1, 16, 8, 8]);
+    network.convolution(input, 16, 3, 1);
+    assert!(fuse(&network.0).undescribed.is_empty());
+    network.0.nodes[0].flops = None;
+    assert_eq!(fuse(&network.0).undescribed, ["Conv"]);
+}
+
+#[test]
 fn a_convolution_takes_its_activation_and_a_residual_along() {
     let (mut network, input) = Writer::new(&[1, 16, 8, 8]);
     let first = network.convolution(input, 16, 3, 1);
