@@ -13,7 +13,8 @@ use super::input::{self, EngineChoice, ModelArgs, OpArgs, Target};
 use rooflined_advice::networkfile;
 use rooflined_api::{NetworkPredictRequest, NetworkScope};
 use rooflined_core::precision::Precision;
-use rooflined_models::network::Dimensions;
+use rooflined_core::refusal::Code;
+use rooflined_models::network::{Dimensions, Network};
 use rooflined_predict::network::fuse;
 
 /// Sizes that an ONNX file leaves open.
@@ -88,6 +89,17 @@ pub fn refuse_of_models(op: &OpArgs, model: &ModelArgs, others: &[(&str, bool)])
     })
 }
 
+/// Reads a network.
+///
+/// # Errors
+/// The file; sizes that are missing or do not belong to it are faults of the command line.
+pub fn load(path: &Path, dimensions: &Dimensions) -> Result<Network, Failure> {
+    networkfile::load(path, dimensions).map_err(|error| match error.refusal("network").code {
+        Code::MissingField | Code::InvalidField => Failure::usage(error.to_string()).with_hint(error.hint()),
+        _ => Failure::failed(error.to_string(), error.hint()),
+    })
+}
+
 impl NetworkArgs {
     /// Refuses options of networks, and `others` like them, where the target is not a network.
     ///
@@ -112,8 +124,7 @@ impl NetworkArgs {
     /// # Errors
     /// The file, a dimension without a size, or an engine that runs no networks.
     pub fn request(&self, path: &Path, engine: EngineChoice) -> Result<NetworkPredictRequest, Failure> {
-        let network = networkfile::load(path, &self.dimensions.dimensions()?)
-            .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+        let network = load(path, &self.dimensions.dimensions()?)?;
         Ok(NetworkPredictRequest {
             network: Some(json!(fuse(&network))),
             engine: engine.for_networks()?,
@@ -121,5 +132,27 @@ impl NetworkArgs {
             scope: self.scope.unwrap_or_default(),
             ..NetworkPredictRequest::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Exit;
+
+    #[test]
+    fn a_size_that_is_missing_is_a_fault_of_the_command_line() {
+        let file = tempfile::Builder::new().suffix(".onnx").tempfile().unwrap();
+        // Relu of x, whose only dimension is n.
+        let bytes = b"\x42\x02\x10\x11\x3a\x20\x0a\x0c\x0a\x01x\x12\x01y\x22\x04Relu\
+            \x5a\x10\x0a\x01x\x12\x0b\x0a\x09\x08\x01\x12\x05\x0a\x03\x12\x01n";
+        std::fs::write(&file, bytes).unwrap();
+        let missing = load(file.path(), &Dimensions::default()).unwrap_err();
+        assert_eq!(
+            (missing.exit(), missing.hint().as_deref()),
+            (Exit::Usage, Some("add --dim n=1, with your own sizes"))
+        );
+        std::fs::write(&file, &bytes[..20]).unwrap();
+        assert_eq!(load(file.path(), &Dimensions::default()).unwrap_err().exit(), Exit::Failed);
     }
 }

@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::failure::Failure;
+use super::network_args::load;
 use super::output::{Format, Printer};
 use super::table::Table;
 use super::words::printable;
-use rooflined_advice::{network_inspect, networkfile};
+use rooflined_advice::network_inspect;
 use rooflined_api::{NetworkAnswer, NetworkDla, NetworkTensor};
 use rooflined_core::units::Bytes;
 use rooflined_models::network::{Dimensions, dla};
@@ -16,8 +17,7 @@ use rooflined_models::network::{Dimensions, dla};
 const MOST_LISTED: usize = 12;
 
 pub fn inspect(printer: &Printer, path: &Path, dimensions: &Dimensions) -> Result<(), Failure> {
-    let network = networkfile::load(path, dimensions)
-        .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+    let network = load(path, dimensions)?;
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let answer = network_inspect::of_file(&network, whole.to_string_lossy().into_owned());
     if printer.format == Format::Human {
