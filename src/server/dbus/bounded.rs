@@ -61,11 +61,21 @@ impl<I: Interface> Bounded<I> {
         if was_dropped || body.len() > MAX_BODY {
             return Err(refused(too_large()));
         }
-        let user =
-            self.gate.callers.find(Sender { connection, header: &header }).await.map(|peer| peer.account());
-        let hint = "wait for answers before asking for more";
-        let place = self.gate.calls.take(user);
-        let _place = place.map_err(|full| refused(full.refusal(user, "calls under way", hint)))?;
+        let take = |user| {
+            let hint = "wait for answers before asking for more";
+            let place = self.gate.calls.take(user);
+            place.map_err(|full| refused(full.refusal(user, "calls under way", hint)))
+        };
+        let user = match self.gate.callers.recall(&header) {
+            Some(peer) => Some(peer.account()),
+            None => {
+                // The bus takes a while to tell who it is, so that is a call under way too, of a user who is not known yet.
+                let _place = take(None)?;
+                let caller = self.gate.callers.find(Sender { connection, header: &header }).await;
+                caller.map(|peer| peer.account())
+            }
+        };
+        let _place = take(user)?;
         let _turn = if body.len() < LONG_BODY { None } else { self.gate.bodies.next(user).await };
         match self.interface.call(server, connection, call, name.clone()) {
             DispatchResult::Async(answered) => answered.await,

@@ -45,12 +45,18 @@ impl Default for Callers {
 }
 
 impl Callers {
+    /// Who called, if the bus was asked before.
+    pub fn recall(&self, header: &Header<'_>) -> Option<Peer> {
+        let name = header.sender()?.as_str();
+        self.0.find(|known| known == name)
+    }
+
     /// Who called; `None` where the bus does not tell.
     pub async fn find(&self, by: Sender<'_, '_>) -> Option<Peer> {
-        let name = by.header.sender()?.as_str();
-        if let Some(peer) = self.0.find(|known| known == name) {
+        if let Some(peer) = self.recall(by.header) {
             return Some(peer);
         }
+        let name = by.header.sender()?.as_str();
         let peer = caller(by.connection, by.header).await.ok()?;
         // Looked up here, so that each copy knows it.
         let _ = peer.account();

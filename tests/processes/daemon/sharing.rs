@@ -189,6 +189,51 @@ fn large_messages_on_the_bus_take_no_memory() {
     });
 }
 
+/// Sends reads of all properties to the bus at this path, more than a user may have under way, and leaves without an answer.
+fn abandon_reads_of_properties(bus: &Path) {
+    let call = |to: &str, path: &str, interface: &str, method: &str, body: &str| {
+        let call = zbus::Message::method_call(path, method).destination(to).interface(interface);
+        (if body.is_empty() { call.build(&()) } else { call.build(&body) }).unwrap().data().to_vec()
+    };
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let uid: String = uid.bytes().map(|digit| format!("{digit:02x}")).collect();
+    let driver = "org.freedesktop.DBus";
+    let mut messages = call(driver, "/org/freedesktop/DBus", driver, "Hello", "");
+    for _ in 0..120 {
+        messages.extend(call(NAME, PATH, "org.freedesktop.DBus.Properties", "GetAll", NAME));
+    }
+    let mut stream = UnixStream::connect(bus).unwrap();
+    stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes()).unwrap();
+    assert!(stream.read(&mut [0; 512]).unwrap() > 0);
+    stream.write_all(&[&b"BEGIN\r\n"[..], &messages].concat()).unwrap();
+}
+
+/// Until the bus has told who has sent a call, that call waits.
+#[test]
+fn calls_of_senders_that_have_left_take_no_memory() {
+    let Some(bus) = PrivateBus::start() else { return };
+    let mut home = Home::new();
+    home.bus = bus.address();
+    let daemon = home.start();
+    let address = bus.address();
+    let path = Path::new(address.strip_prefix("unix:path=").unwrap());
+    let in_a_loop = |times: usize| (0..times).for_each(|_| abandon_reads_of_properties(path));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = zbus::connection::Builder::address(address.as_str()).build().await.unwrap();
+        let driver = zbus::fdo::DBusProxy::new(&client).await.unwrap();
+        while !driver.name_has_owner(NAME.try_into().unwrap()).await.unwrap() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    in_a_loop(20);
+    let before = memory_kib(&daemon);
+    in_a_loop(250);
+    let taken = memory_kib(&daemon) - before;
+    assert!(taken < 16 << 10, "30 000 calls took {taken} KiB");
+    get(&home.query(), "/v1/state");
+}
+
 /// 4096 predictions.
 const LARGE: &str =
     r#"{"hardware":"h100","ops":[{"kind":"gemv","n":64,"k":64}],"formats":["fp16","int8"],"batches":[@]}"#;
