@@ -202,8 +202,7 @@ fn the_least_energy_of_a_gb10_is_under_a_clock_cap_and_the_answer_has_its_comman
 fn the_mode_with_the_least_energy_depends_on_whether_idle_power_counts() {
     let case = Case::new("jetson-agx-orin-64gb", "llama.cpp", json!({ "model": "llama-3.1-8b" }));
     let of = |basis: &str| {
-        let freedom =
-            json!({ "formats": ["q4_k_m"], "power_modes": ["MAXN", "MODE_30W"], "allow_reboot": true });
+        let freedom = json!({ "formats": ["q4_k_m"], "power_modes": ["MAXN", "MODE_30W", "MODE_15W"], "allow_reboot": true });
         let answer =
             case.recommend(&json!({ "freedom": freedom, "objective": "energy", "energy_basis": basis }));
         assert_eq!(answer.energy_basis, basis);
@@ -211,6 +210,7 @@ fn the_mode_with_the_least_energy_depends_on_whether_idle_power_counts() {
     };
     let (with_idle, marginal) = (of("with_idle"), of("marginal"));
     let mode = |of: &RecommendAnswer| of.decision.as_ref().unwrap().power_mode.clone().unwrap().name;
+    // 15W takes 1 % less above idle at half the speed, which no model of power can tell from a tie.
     // Measured: 2.21 J a token in MAXN and 2.72 in 30W, above idle 1.70 and 1.39 (github.com/jbecirovski/jetson-llm-maxperf).
     assert_eq!((mode(&with_idle), mode(&marginal)), ("MAXN".to_owned(), "MODE_30W".to_owned()));
     assert!(with_idle.reason.contains("idle power included"), "{}", with_idle.reason);

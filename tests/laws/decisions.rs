@@ -355,11 +355,6 @@ fn objective_of(candidate: &Candidate, objective: Objective) -> f64 {
     }
 }
 
-/// How far above the least a faster candidate may be.
-const fn alike(objective: Objective) -> f64 {
-    if matches!(objective, Objective::Energy | Objective::Power) { 0.02 } else { 0.0 }
-}
-
 fn check(of: &Universe, question: &Question, decision: &Decision) {
     let judged = judged(of, question);
     assert_eq!(decision.candidates, judged.len() as u64);
@@ -370,13 +365,7 @@ fn check(of: &Universe, question: &Question, decision: &Decision) {
     let found = chosen.map(|chosen| objective_of(chosen, question.objective));
     match (best, found) {
         (None, None) => {}
-        (Some(best), Some(found)) => {
-            let least = feasible.iter().filter(|row| same(row.value(question.objective), best));
-            let time = least.map(|row| row.prediction.time.value.get()).fold(f64::INFINITY, f64::min);
-            let is_faster = chosen.is_some_and(|chosen| chosen.score.time < time);
-            let is_alike = is_faster && found <= best * (1.0 + alike(question.objective));
-            assert!(same(best, found) || is_alike, "{best} {found} {:?}", question.constraints);
-        }
+        (Some(best), Some(found)) => assert!(same(best, found), "{best} {found} {:?}", question.constraints),
         _ => panic!("{best:?} {found:?} {:?}", question.constraints),
     }
     for by in Constraint::ALL {
@@ -570,9 +559,7 @@ fn more_freedom_and_a_looser_constraint_are_never_worse() {
         let before = best(of, &asked);
         let not_worse = |what: &str, question: &Question| {
             let after = best(of, question);
-            let alike = if before.is_finite() { before.abs() * alike(asked.objective) } else { 0.0 };
-            let most = before + alike;
-            assert!(after <= most || same(after, most), "{what}: {after} {before}");
+            assert!(after <= before || same(after, before), "{what}: {after} {before}");
         };
         let all = Question {
             formats: (0..of.stored.len()).collect(),

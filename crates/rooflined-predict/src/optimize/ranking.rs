@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::point::CandidatePoint;
 use super::score::{CRITERIA, Score, criteria};
-use super::{Objective, Optimism, Query, QueryError};
+use super::{EnergyBasis, Objective, Optimism, Query, QueryError};
 use crate::snapshot::Snapshot;
 use rooflined_core::keyed;
 use rooflined_core::units::{Bytes, Seconds, Watts};
@@ -15,7 +15,7 @@ const SHOWN: usize = 12;
 const REBOOT_MISS: f64 = 2.0;
 /// What is unknown misses further than anything known.
 const UNKNOWN_MISS: f64 = 1e9;
-/// Energies, and powers, that differ by no more than this are as good as each other.
+/// Energies above the idle machine's that differ by no more than this are as good as each other.
 pub(super) const ALIKE: f64 = 0.02;
 /// A limit so many times beyond every candidate was probably meant in another unit.
 const BEYOND: f64 = 100.0;
@@ -425,8 +425,11 @@ impl<'a> Ranking<'a> {
         }
         let mut best: Vec<Best> = self.best.iter().flatten().copied().collect();
         best.sort_by(|a, b| before(&a.rank, &b.rank));
-        // Of what takes about as little energy or power as the least the fastest is taken: models of power tell no finer.
-        let alike = if needs_power(self.query.objective) { 1.0 + ALIKE } else { 1.0 };
+        // Above idle a slower mode wins by less than any model of power can tell, so the fastest of those is taken. With the idle
+        // power counted, the published rows show that the least is worth choosing: ties would double what a wrong choice costs.
+        let above_idle =
+            self.query.objective == Objective::Energy && self.query.energy == EnergyBasis::Marginal;
+        let alike = if above_idle { 1.0 + ALIKE } else { 1.0 };
         let most = best.first().map_or(f64::NAN, |least| least.rank[0] * alike);
         let alike = best.iter().take_while(|of| of.rank[0] <= most).enumerate();
         if let Some((fastest, _)) = alike.min_by(|(_, a), (_, b)| before(&a.rank[1..], &b.rank[1..])) {
