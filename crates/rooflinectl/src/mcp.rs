@@ -424,6 +424,7 @@ mod tests {
                     (Kind::Text, "kv_format") => json!("fp16"),
                     (Kind::Text, "dimension") => json!("batch=1"),
                     (Kind::Text, "size") => json!("640x480"),
+                    (Kind::Text, "mode") => json!("MAXN"),
                     (Kind::Text, _) => json!("all"),
                     (Kind::Count, _) => json!(2),
                     (Kind::Number(_), _) => json!(12.5),

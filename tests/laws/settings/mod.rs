@@ -164,14 +164,14 @@ fn a_batch_and_a_context_reach_every_engine_that_serves() {
         cpu_moe_layers: 0,
         gpu_layers: None,
     };
-    for (engine, batch, context) in [
-        ("llama.cpp", "-np 7 ", "-c 21504 "),
-        ("vllm", "--max-num-seqs 7 ", "--max-model-len 3072 "),
-        ("tensorrt-llm", "--max_batch_size 7 ", "--max_seq_len 3072 "),
-        ("tensorrt-edge-llm", "--max-batch-size 7 ", "--max-kv-cache-capacity 3072"),
-        ("mlc", "max_num_sequence=7;", "context_window_size=3072;"),
+    for (engine, device, batch, context) in [
+        ("llama.cpp", gpu(9, 0), "-np 7 ", "-c 21504 "),
+        ("vllm", gpu(9, 0), "--max-num-seqs 7 ", "--max-model-len 3072 "),
+        ("tensorrt-llm", gpu(9, 0), "--max_batch_size 7 ", "--max_seq_len 3072 "),
+        ("tensorrt-edge-llm", gpu(8, 7), "--max-batch-size 7 ", "--max-kv-cache-capacity 3072"),
+        ("mlc", gpu(9, 0), "max_num_sequence=7;", "context_window_size=3072;"),
     ] {
-        let line = setting("fp16", Some(text), gpu(9, 0), engine);
+        let line = setting("fp16", Some(text), device, engine);
         assert!(line.contains(batch) && line.contains(context), "{engine}: {line}");
     }
 }
