@@ -25,10 +25,10 @@ Bound = Literal["memory", "compute"]
 #: Why a run is slower than expected.
 Cause = Literal[
     "power_mode", "gpu_clock_cap", "memory_clock", "sm_gated", "thermal", "power_limit", "current", "supply",
-    "gpu_clock", "memory_bandwidth", "gpu_shared", "cpu_clock", "cores_offline", "steal", "memory_pressure", "model",
-    "kv_format", "context", "batch", "chunk", "offload", "speculation", "engine_version", "threads", "affinity",
-    "cpu_quota", "slow_cores", "numa", "low_priority", "cpu_weight", "other_process", "kernels", "gpu_unused",
-    "page_faults", "swap", "warming", "options", "disturbed"
+    "gpu_clock", "memory_bandwidth", "slow_state", "gpu_shared", "cpu_clock", "cores_offline", "steal",
+    "memory_pressure", "model", "kv_format", "context", "batch", "chunk", "offload", "speculation", "engine_version",
+    "threads", "affinity", "cpu_quota", "slow_cores", "numa", "low_priority", "cpu_weight", "other_process", "kernels",
+    "gpu_unused", "page_faults", "swap", "warming", "options", "disturbed"
 ]
 
 
@@ -912,7 +912,8 @@ class EvidenceAnswer(TypedDict):
 
 
 class ExplainAnswerOptional_(TypedDict, total=False):
-    #: Where a slow run has no cause: what was checked, the most usual cause first. Empty otherwise.
+    #: Where a slow run has no cause: what was checked, the most usual cause first. Otherwise what a reference kernel
+    #: showed.
     checked: List["CheckedAnswer"]
     #: Part of the difference that no cause explains; `null` where there are no causes to look for.
     unexplained_ratio: Optional[float]
@@ -2741,7 +2742,7 @@ class RunEvidence(TypedDict, total=False):
     major_faults_per_s: Optional[float]
     #: Mean distance of its memory over that of near memory, 1 or more: /sys/devices/system/node/node*/distance.
     memory_distance_ratio: Optional[float]
-    #: Memory bandwidth of a reference kernel beside the measurement over that of the calibration.
+    #: Memory bandwidth of a reference kernel, now or beside the measurement, over that of the calibration.
     memory_ratio: Optional[float]
     #: Nice value of the process.
     nice: Optional[int]
@@ -2749,6 +2750,8 @@ class RunEvidence(TypedDict, total=False):
     others: List["OtherProcess"]
     #: Number of the process.
     pid: Optional[int]
+    #: Speed of a product of matrices that was run as a reference now, over that of the calibration.
+    product_ratio: Optional[float]
     #: Bytes per second that it read from storage.
     read_bytes_per_s: Optional[float]
     #: Tasks of others that ran or waited for a CPU, on average: /proc/loadavg.

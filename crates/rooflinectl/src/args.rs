@@ -515,6 +515,9 @@ pub struct ExplainArgs {
     /// Maximum time to watch
     #[arg(long = "for", value_name = "TIME", value_parser = input::timeout, default_value = "8s")]
     pub limit: Duration,
+    /// Run no reference kernel where no cause is certain; it takes the machine for two seconds, and only while it rests
+    #[arg(long)]
+    pub no_reference: bool,
     /// File with the key that the server requires
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,

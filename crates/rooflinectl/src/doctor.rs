@@ -17,11 +17,11 @@ use super::args::DoctorArgs;
 use super::explain::causes;
 use super::failure::{Exit, Failure};
 use super::output::Format;
+use super::reference::MEMORY;
 use super::words;
 use rooflined_api::{BoardAnswer, CalibrationAnswer, ExplainAnswer, ExplainRequest, StateAnswer, Workload};
 use rooflined_client::address::{Address, Socket};
 use rooflined_client::{Answer, Client, ClientError};
-use rooflined_core::operation::Op;
 
 /// Longest wait for each answer: a doctor does not hang.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -302,8 +302,7 @@ fn calibration(answer: &CalibrationAnswer) -> Vec<Finding> {
 
 /// What slows the machine down now, by what a product of matrices that no cache holds would take.
 async fn causes(client: &mut Client) -> Vec<Finding> {
-    let op = Some(Op::Gemv { n: 8192, k: 8192 });
-    let workload = Workload { op, format: Some("fp32".to_owned()), ..Workload::default() };
+    let workload = Workload { op: Some(MEMORY), format: Some("fp32".to_owned()), ..Workload::default() };
     let request = ExplainRequest { workload, ..ExplainRequest::default() };
     match causes::ask(client, &request).await {
         Ok(answer) => slow(&answer),

@@ -5,6 +5,7 @@ mod build;
 pub mod causes;
 pub mod evidence;
 mod log;
+mod slow_state;
 mod text;
 
 use std::io::ErrorKind;
@@ -16,7 +17,7 @@ use super::failure::{Exit, Failure};
 use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Window};
 use super::server_address::Address;
 use super::working::{Counted, Working};
-use rooflined_api::{ExplainRequest, Offload, RunEvidence, Unseen, Workload};
+use rooflined_api::{ExplainAnswer, ExplainRequest, Offload, RunEvidence, Unseen, Workload};
 use rooflined_models::registry::models;
 use serde_json::Value;
 
@@ -49,7 +50,7 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
     }
     let process = args.pid.map(observe::process_of).transpose()?;
     let is_measured = args.time.is_some() || args.tokens_per_s.is_some();
-    let (what, request) = match (&args.port, process) {
+    let (what, mut request) = match (&args.port, process) {
         (Some(address), process) => {
             if let Some(process) = &process {
                 observe::refuse_other_server(process, address.port)?;
@@ -69,7 +70,14 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
             measured(args, around)?
         }
     };
-    let answer = context.client.post("/v1/explain", &request).await?;
+    let mut answer = context.client.post("/v1/explain", &request).await?;
+    let parsed: ExplainAnswer = answer.parse()?;
+    if !args.no_reference && slow_state::is_open(&parsed) {
+        let working = Working::new(&context.printer, Counted::Nothing, "running a reference kernel");
+        slow_state::look(&context.client, &mut request, parsed.measured_tokens_per_s).await;
+        drop(working);
+        answer = context.client.post("/v1/explain", &request).await?;
+    }
     context.printer.answer("explain", &answer, || Ok(text::render(&what, &answer.parse()?)))
 }
 

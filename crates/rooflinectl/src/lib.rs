@@ -60,6 +60,7 @@ mod private_daemon;
 mod program;
 mod quant_error;
 mod recommendation;
+mod reference;
 mod requests;
 mod rooflines;
 mod run;

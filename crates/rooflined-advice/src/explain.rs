@@ -239,7 +239,7 @@ fn find_causes(
 ) -> Result<(), Refusal> {
     let expected = answer.expected_tokens_per_s;
     let is_measured = request.time_s.is_some() || request.tokens_per_s.is_some();
-    let mut suspects = machine::suspects(snapshot, &predictor.expected.point, seen.pid);
+    let mut suspects = machine::suspects(snapshot, &predictor.expected.point, seen);
     suspects.extend(process::suspects(snapshot, &predictor.expected.point, request, seen));
     // The order in which causes are looked for must not matter.
     suspects.sort_by(|a, b| (a.key, &a.what).cmp(&(b.key, &b.what)));
@@ -283,6 +283,8 @@ fn find_causes(
     let unexplained = if gap > 0.0 { (1.0 - explained).max(0.0) } else { 0.0 };
     if causes.is_empty() && is_measured {
         answer.checked = checked::checked(snapshot, seen);
+    } else if seen.memory_ratio.or(seen.product_ratio).is_some() {
+        answer.checked = checked::cleared(snapshot, seen);
     }
     answer.causes = causes;
     answer.unexplained_ratio = Some(unexplained);

@@ -137,9 +137,12 @@ pub struct RunEvidence {
     /// Options under which its time is not that of the model on this accelerator.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable::or_default")]
     pub unlike: Vec<String>,
-    /// Memory bandwidth of a reference kernel beside the measurement over that of the calibration.
+    /// Memory bandwidth of a reference kernel, now or beside the measurement, over that of the calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_ratio: Option<f64>,
+    /// Speed of a product of matrices that was run as a reference now, over that of the calibration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub product_ratio: Option<f64>,
     /// Longest over shortest repetition of the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread_ratio: Option<f64>,
@@ -249,7 +252,7 @@ pub struct ExplainAnswer {
     pub unexplained_ratio: Option<f64>,
     /// That part as a rate.
     pub unexplained_tokens_per_s: Option<f64>,
-    /// Where a slow run has no cause: what was checked, the most usual cause first. Empty otherwise.
+    /// Where a slow run has no cause: what was checked, the most usual cause first. Otherwise what a reference kernel showed.
     #[serde(default)]
     pub checked: Vec<CheckedAnswer>,
     /// What could not be looked at.

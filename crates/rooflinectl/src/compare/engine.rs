@@ -19,14 +19,13 @@ use crate::failure::Failure;
 use crate::input;
 use crate::measure::TIME_LIMIT;
 use crate::observe;
+use crate::reference::memory_ratio;
 use crate::working::{Counted, Working};
 use rooflined_api::{
-    EstimateAnswer, MeasureAnswer, MeasureRequest, MeasuredModel, MeasuredOp, MeasuredRow, ModelKind,
-    PredictAnswer, PredictRequest, Workload,
+    EstimateAnswer, MeasuredModel, MeasuredOp, MeasuredRow, ModelKind, PredictAnswer, PredictRequest,
+    Workload,
 };
 use rooflined_client::Client;
-use rooflined_core::operation::Op;
-use rooflined_core::precision::WeightFormat;
 use rooflined_predict::Engine;
 use rooflined_predict::calibration::median;
 
@@ -41,8 +40,6 @@ const ADVICE: Advice = Advice {
     start: "give --with a llama-bench for this machine",
     less: "ask for less with --prompt, --output-tokens or --repetitions, or allow more time with --time-limit",
 };
-/// The operation that shows the memory's bandwidth before and after: larger than most caches, over in a second.
-const REFERENCE: Op = Op::Gemv { n: 8192, k: 8192 };
 /// Half of a 90 % interval in standard deviations.
 const NINETY: f64 = 1.645;
 
@@ -148,7 +145,7 @@ async fn run(
     predict(&mut client, file, &shortest, on_gpu).await?;
 
     let mut reference = Reference::default();
-    reference.before_ratio = measure_reference(&mut client, &mut reference.reason).await;
+    reference.before_ratio = memory_ratio(&client, &mut reference.reason).await;
     let mut command = Command::new(program);
     command.args(arguments(args, file, on_gpu));
     if !on_gpu {
@@ -158,7 +155,7 @@ async fn run(
         }
     }
     let output = run_program(&program.display().to_string(), command, args.time_limit, ADVICE).await?;
-    reference.after_ratio = measure_reference(&mut client, &mut reference.reason).await;
+    reference.after_ratio = memory_ratio(&client, &mut reference.reason).await;
     let drift = reference.before_ratio.zip(reference.after_ratio);
     let drift = drift.map(|(before, after)| f64::midpoint(before, after));
 
@@ -224,35 +221,6 @@ fn arguments(args: &CompareArgs, file: &Path, on_gpu: bool) -> Vec<std::ffi::OsS
     }
     add("-o", "json".to_owned());
     all
-}
-
-/// The memory's bandwidth now over that of the calibration: measured by the daemon, which only some may ask for.
-pub(super) async fn measure_reference(client: &mut Client, reason: &mut Option<String>) -> Option<f64> {
-    let request = MeasureRequest {
-        op: Some(REFERENCE),
-        formats: vec![WeightFormat::Fp32.key().to_owned()],
-        ..MeasureRequest::default()
-    };
-    let answer = match client.command("/v1/measure", &request).await {
-        Ok(answer) => answer.parse::<MeasureAnswer>(),
-        Err(error) => Err(error),
-    };
-    match answer {
-        Ok(answer) => {
-            let row = answer.rows.first();
-            let ratio = row.and_then(|row| row.drift_ratio);
-            if ratio.is_none() {
-                let why = answer.skipped.into_iter().next();
-                *reason = Some(why.unwrap_or_else(|| "there is no calibration to compare with".to_owned()));
-            }
-            ratio
-        }
-        Err(error) => {
-            let hint = error.hint().map_or_else(String::new, |hint| format!("; {hint}"));
-            *reason = Some(format!("{error}{hint}"));
-            None
-        }
-    }
 }
 
 /// The list in what was printed; some builds write lines of their log in front of it.

@@ -7,7 +7,6 @@ use serde_json::json;
 use tokio::process::Command;
 
 use super::child::{Advice, Output, run_program};
-use super::engine::measure_reference;
 use super::is_calibrated;
 use super::rows::{Comparison, EngineRun, Program, Reference, Row};
 use crate::Context;
@@ -17,6 +16,7 @@ use crate::input::EngineChoice;
 use crate::measure::TIME_LIMIT;
 use crate::network_args::NetworkArgs;
 use crate::observe;
+use crate::reference::memory_ratio;
 use crate::words;
 use crate::working::{Counted, Working};
 use rooflined_api::{
@@ -84,10 +84,10 @@ pub async fn compare(context: &mut Context, args: &CompareArgs, path: &Path) -> 
     command.arg("-c").arg(SCRIPT).arg(asked.to_string());
     let _working = Working::on_terminal(context.printer.ascii, Counted::Nothing, "ONNX Runtime runs");
     let mut reference = Reference::default();
-    reference.before_ratio = measure_reference(&mut client, &mut reference.reason).await;
+    reference.before_ratio = memory_ratio(&client, &mut reference.reason).await;
     let name = python.display().to_string();
     let output = run_program(&name, command, args.time_limit, ADVICE).await?;
-    reference.after_ratio = measure_reference(&mut client, &mut reference.reason).await;
+    reference.after_ratio = memory_ratio(&client, &mut reference.reason).await;
     let run = parse(&output, &name)?;
     let row = row(&prediction, &run, &reference, calibrated);
     let engine = Program {

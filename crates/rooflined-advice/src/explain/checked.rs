@@ -1,6 +1,6 @@
 //! What often slows a run down and was found to be fine, for a run without a cause: the most usual first.
 
-use super::machine::{YOUNG, source};
+use super::machine::{LESS_BANDWIDTH, LESS_PRODUCT, PRODUCT, memory_ratio, source};
 use super::suspect::file;
 use rooflined_api::{CheckedAnswer, RunEvidence};
 use rooflined_core::board::Reading;
@@ -17,8 +17,9 @@ pub fn checked(snapshot: &Snapshot, seen: &RunEvidence) -> Vec<CheckedAnswer> {
     let mut add = |what: &str, value: Option<String>, source: String| {
         found.push(CheckedAnswer { what: what.to_owned(), value, source });
     };
-    let newest = "GET /v1/roofline: drift_ratio".to_owned();
-    add("memory bandwidth, of that of the calibration", snapshot.memory_ratio(YOUNG).map(percent), newest);
+    for (answer, _) in of_reference(snapshot, seen) {
+        add(&answer.what, answer.value, answer.source);
+    }
     let steal = state.load.known().and_then(|load| load.steal_ratio);
     add("CPU time that the hypervisor takes", steal.map(percent), "/proc/stat".to_owned());
     let pressure = state.pressure.known().map(|pressure| percent(pressure.memory_some_ratio));
@@ -41,6 +42,33 @@ pub fn checked(snapshot: &Snapshot, seen: &RunEvidence) -> Vec<CheckedAnswer> {
     add("reads from storage", reads, file(seen, "io"));
     add("its memory in swap", seen.swapped_bytes.map(megabytes), file(seen, "status: VmSwap"));
     found
+}
+
+/// The reference kernels that ran as fast as at the calibration.
+#[must_use]
+pub fn cleared(snapshot: &Snapshot, seen: &RunEvidence) -> Vec<CheckedAnswer> {
+    of_reference(snapshot, seen)
+        .into_iter()
+        .filter_map(|(answer, is_fine)| is_fine.then_some(answer))
+        .collect()
+}
+
+/// What reference kernels showed of the machine, and whether that is as at the calibration.
+fn of_reference(snapshot: &Snapshot, seen: &RunEvidence) -> [(CheckedAnswer, bool); 2] {
+    const NONE: &str = "rooflinectl explain runs a reference kernel on a machine at rest";
+    let answer = |what: &str, reading: Option<(f64, &str)>, less: f64| {
+        let answer = CheckedAnswer {
+            what: format!("{what}, of that of the calibration"),
+            value: reading.map(|(ratio, _)| format!("{:.0} %", 100.0 * ratio)),
+            source: reading.map_or(NONE, |(_, source)| source).to_owned(),
+        };
+        (answer, reading.is_some_and(|(ratio, _)| ratio >= 1.0 - less))
+    };
+    let product = seen.product_ratio.map(|ratio| (ratio, PRODUCT));
+    [
+        answer("memory bandwidth", memory_ratio(snapshot, seen), LESS_BANDWIDTH),
+        answer("speed of a product of matrices", product, LESS_PRODUCT),
+    ]
 }
 
 /// Clocks, units and what lowers them.

@@ -185,8 +185,10 @@ fn machine<'a>(snapshot: &'a Snapshot, point: &OperatingPoint) -> Model<'a> {
 }
 
 fn slow_memory(roofline: &mut Roofline, ratio: f64) {
-    let memory = [Some(&mut roofline.bandwidth), roofline.copy.as_mut(), roofline.triad.as_mut()];
-    for ceiling in memory.into_iter().flatten() {
+    // An engine's costs are parts of what the interface could give.
+    let limits = [roofline.memory_limit.as_mut(), roofline.pull_limit.as_mut()];
+    let reached = [Some(&mut roofline.bandwidth), roofline.copy.as_mut(), roofline.triad.as_mut()];
+    for ceiling in reached.into_iter().chain(limits).flatten() {
         *ceiling = ceiling.map(|rate| rate * ratio);
     }
     for point in &mut roofline.curve {

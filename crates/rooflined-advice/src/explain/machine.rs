@@ -1,8 +1,8 @@
 //! What of the board may slow a run down, by what its sensors say now.
 
 use super::remedy;
-use super::suspect::{Change, Suspect};
-use rooflined_api::Unseen;
+use super::suspect::{Change, MOST, Suspect};
+use rooflined_api::{RunEvidence, Unseen};
 use rooflined_core::board::{BoardState, OperatingPoint, Reading};
 use rooflined_core::units::{Hertz, Seconds};
 use rooflined_predict::calibration::{Accelerator, CalibrationRecord};
@@ -17,9 +17,12 @@ const STARVED: [f64; 2] = [513e6, 850e6];
 const STARVED_WITHIN: f64 = 0.04;
 /// A reference read that is older tells of another time.
 pub(super) const YOUNG: Seconds = Seconds(600.0);
-/// Bandwidth, and time that a hypervisor or the memory takes, by less than these parts is noise.
-const LESS_BANDWIDTH: f64 = 0.1;
+/// Bandwidth, the speed of a product, and time that a hypervisor or the memory takes, by less than these parts is noise.
+pub(super) const LESS_BANDWIDTH: f64 = 0.1;
+pub(super) const LESS_PRODUCT: f64 = 0.2;
 const LESS_TIME: f64 = 0.02;
+/// The source of a reference product.
+pub(super) const PRODUCT: &str = "reference product (POST /v1/measure: error_at_calibration_ratio)";
 /// A GPU that does something at all shows a load; a desktop's stays below this.
 const BUSY_GPU: f64 = 0.5;
 
@@ -27,17 +30,20 @@ fn is_below(now: Hertz, expected: Hertz) -> bool {
     now.is_positive() && now.get() < expected.get() * (1.0 - SAME_CLOCK)
 }
 
-/// The causes that the board shows against a machine at `expected`; `server` = process of the server, where one runs.
+/// The causes that the board shows against a machine at `expected`.
 #[must_use]
-pub fn suspects(snapshot: &Snapshot, expected: &OperatingPoint, server: Option<u32>) -> Vec<Suspect> {
+pub fn suspects(snapshot: &Snapshot, expected: &OperatingPoint, seen: &RunEvidence) -> Vec<Suspect> {
     let mut found = match snapshot.accelerator {
-        Accelerator::Gpu => {
-            let mut found = of_gpu(snapshot, expected);
-            found.extend(shared_gpu(snapshot, server));
-            found
-        }
+        Accelerator::Gpu => of_gpu(snapshot, expected),
         Accelerator::Cpu => of_cpu(snapshot, expected),
     };
+    // A reference that was read at a lowered clock tells of that clock.
+    if found.is_empty() {
+        found.extend(slow_state(snapshot, expected, seen));
+    }
+    if snapshot.accelerator == Accelerator::Gpu {
+        found.extend(shared_gpu(snapshot, seen.pid));
+    }
     let state = &snapshot.state;
     if let Some(steal) = state.load.known().and_then(|load| load.steal_ratio).filter(|part| *part > LESS_TIME)
     {
@@ -134,10 +140,39 @@ fn of_gpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
     let is_throttle_named =
         found.iter().any(|suspect| suspect.evidence.iter().any(|by| by.source.ends_with("throttle")));
     found.extend(unclear_throttle(snapshot).filter(|_| !is_throttle_named));
-    // A reference that was read at a lowered clock tells of that clock.
-    let calm = found.is_empty();
-    if let Some(drift) = snapshot.memory_ratio(YOUNG).filter(|ratio| calm && *ratio < 1.0 - LESS_BANDWIDTH) {
-        found.push(slow_memory(drift, "the newest reference read (GET /v1/roofline: drift_ratio)"));
+    found
+}
+
+/// Memory bandwidth of a reference over that of the calibration, and where it comes from: one of this run, or the newest on a GPU.
+pub(super) fn memory_ratio(snapshot: &Snapshot, seen: &RunEvidence) -> Option<(f64, &'static str)> {
+    let newest = || snapshot.memory_ratio(YOUNG).filter(|_| snapshot.accelerator == Accelerator::Gpu);
+    let own = seen.memory_ratio.map(|ratio| (ratio, "reference read (POST /v1/measure: drift_ratio)"));
+    own.or_else(|| Some((newest()?, "the newest reference read (GET /v1/roofline: drift_ratio)")))
+}
+
+/// What a reference kernel shows and no counter names.
+fn slow_state(snapshot: &Snapshot, expected: &OperatingPoint, seen: &RunEvidence) -> Vec<Suspect> {
+    let mut found = Vec::new();
+    let memory = memory_ratio(snapshot, seen);
+    if let Some((ratio, source)) = memory.filter(|(ratio, _)| *ratio < 1.0 - LESS_BANDWIDTH) {
+        found.push(slow_memory(ratio, source));
+    }
+    if let Some(ratio) = seen.product_ratio.filter(|ratio| *ratio < 1.0 - LESS_PRODUCT) {
+        let clock = match snapshot.accelerator {
+            Accelerator::Gpu => expected.gpu_clock.map(|clock| Change::GpuClock(clock * ratio)),
+            Accelerator::Cpu => expected.cpu_clock.map(|clock| Change::CpuClock(clock * ratio)),
+        };
+        let what = format!(
+            "a product of matrices runs at {:.0} % of the speed of the calibration, and no counter says why: a clock that no sensor \
+             shows is low",
+            100.0 * ratio
+        );
+        let change = clock.unwrap_or(Change::Rate(ratio.max(1.0 - MOST)));
+        found.push(
+            Suspect::new("slow_state", what, change, remedy::of_slow_state(snapshot))
+                .estimated()
+                .shown_by(PRODUCT, format!("{ratio:.2}")),
+        );
     }
     found
 }
@@ -331,8 +366,7 @@ fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
 }
 
 /// Memory that gives less than at the calibration.
-#[must_use]
-pub fn slow_memory(ratio: f64, source: &str) -> Suspect {
+fn slow_memory(ratio: f64, source: &str) -> Suspect {
     Suspect::new(
         "memory_bandwidth",
         format!(

@@ -2,7 +2,6 @@
 
 use super::cpu_time;
 use super::kernels;
-use super::machine::slow_memory;
 use super::suspect::{Change, LESS_TIME, MOST, Suspect, file, log_of};
 use rooflined_api::{ExplainRequest, RunEvidence, Speculative, Workload};
 use rooflined_core::board::OperatingPoint;
@@ -13,7 +12,6 @@ use serde_json::Value;
 
 /// Longest over shortest repetition from which on other work is likely.
 const NOTABLE_SPREAD: f64 = 1.3;
-const LESS_BANDWIDTH: f64 = 0.1;
 /// Speeds, distances and steps that differ by less are the same.
 const LESS_SPEED: f64 = 0.05;
 /// No memory is farther, and no first step slower, than this.
@@ -36,6 +34,7 @@ pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
     let positive = [
         ("cpu_quota", seen.cpu_quota),
         ("memory_ratio", seen.memory_ratio),
+        ("product_ratio", seen.product_ratio),
         ("spread_ratio", seen.spread_ratio),
         ("cpu_weight_ratio", seen.cpu_weight_ratio),
         ("cpus_allowed", seen.cpus_allowed.map(f64::from)),
@@ -133,9 +132,6 @@ pub fn suspects(
             )
             .shown_by(file(seen, "cmdline"), option),
         );
-    }
-    if let Some(ratio) = seen.memory_ratio.filter(|ratio| *ratio < 1.0 - LESS_BANDWIDTH) {
-        found.push(slow_memory(ratio, "reference read beside the measurement"));
     }
     if let Some(disturbed) = &seen.disturbed {
         found.push(Suspect::possible("disturbed", disturbed, "repeat it on an idle machine: top"));

@@ -93,6 +93,19 @@ pub(super) fn of_clock(snapshot: &Snapshot) -> &'static str {
     }
 }
 
+/// Of a state that no sensor shows: firmware and regulators keep theirs over a restart of the programs.
+pub(super) fn of_slow_state(snapshot: &Snapshot) -> String {
+    match Machine::of(snapshot) {
+        Machine::Tegra | Machine::Gb10 => {
+            "shut it down, unplug it from the wall for a minute, and start it with the supply that came with it"
+        }
+        Machine::Card | Machine::Plain => {
+            "sudo reboot; if it stays: calibrate again where the machine itself has changed (rooflinectl calibrate --wait)"
+        }
+    }
+    .to_owned()
+}
+
 /// Of a cap on the GPU's clock that `source` shows; without one it would be at `hertz`.
 pub(super) fn of_gpu_cap(snapshot: &Snapshot, source: &str, hertz: f64) -> String {
     if Machine::of(snapshot) != Machine::Tegra {
@@ -162,10 +175,15 @@ mod tests {
 
     use super::super::machine::suspects;
     use super::*;
+    use rooflined_api::RunEvidence;
     use rooflined_core::board::details::GpuProcess;
     use rooflined_core::board::{ActiveMode, OperatingPoint, Reading, Throttle};
     use rooflined_core::hardware::registry;
     use rooflined_core::units::Hertz;
+
+    fn server() -> RunEvidence {
+        RunEvidence { pid: Some(7), ..RunEvidence::default() }
+    }
 
     /// A machine on which everything is low that can be.
     fn slow(key: &str, has_modes: bool, evidence: &str) -> Snapshot {
@@ -208,7 +226,7 @@ mod tests {
             cores_online: Some(8),
             ..OperatingPoint::default()
         };
-        let found = suspects(snapshot, &expected, Some(7));
+        let found = suspects(snapshot, &expected, &server());
         assert!(!found.is_empty());
         found.into_iter().map(|suspect| suspect.fix).collect()
     }
@@ -264,7 +282,7 @@ mod tests {
             snapshot.busy_clocks.gpu = Some(Hertz(busy));
             snapshot.board.sources.insert("state.gpu_clock_cap".into(), file.into());
             let expected = OperatingPoint { gpu_clock: Some(Hertz(1e9)), ..OperatingPoint::default() };
-            let found = suspects(&snapshot, &expected, Some(7));
+            let found = suspects(&snapshot, &expected, &server());
             let of_clock =
                 found.into_iter().filter(|suspect| ["thermal", "gpu_clock_cap"].contains(&suspect.key));
             of_clock.map(|suspect| (suspect.key, suspect.fix)).collect::<Vec<_>>()

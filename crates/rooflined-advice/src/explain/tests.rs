@@ -546,14 +546,21 @@ fn a_cpu_that_stays_slow_under_load_is_a_cause_without_a_cap() {
     let found = |part: f64, snapshot: &mut Snapshot| {
         snapshot.busy_clocks.cpu = Some(Hertz(4e9 * part));
         let point = OperatingPoint { cpu_clock: Some(Hertz(4e9)), ..OperatingPoint::default() };
-        machine::suspects(snapshot, &point, None).into_iter().map(|suspect| suspect.key).collect::<Vec<_>>()
+        machine::suspects(snapshot, &point, &RunEvidence::default())
+            .into_iter()
+            .map(|suspect| suspect.key)
+            .collect::<Vec<_>>()
     };
     assert_eq!(found(0.2, &mut snapshot), ["cpu_clock"]);
     assert_eq!(found(0.95, &mut snapshot), [""; 0]);
     snapshot.state.cpu_clocks = Reading::Known(vec![Hertz(8e8)]);
     snapshot.busy_clocks.cpu = None;
     let point = OperatingPoint { cpu_clock: Some(Hertz(4e9)), ..OperatingPoint::default() };
-    assert_eq!(machine::suspects(&snapshot, &point, None), [], "an idle clock says nothing");
+    assert_eq!(
+        machine::suspects(&snapshot, &point, &RunEvidence::default()),
+        [],
+        "an idle clock says nothing"
+    );
 }
 
 #[test]
@@ -619,4 +626,47 @@ fn one_thread_is_written_as_one() {
     let seen = RunEvidence { computing_threads: Some(1), ..RunEvidence::default() };
     let found = process::suspects(&snapshot, &OperatingPoint::default(), &asked(), &seen);
     assert!(found.iter().any(|suspect| suspect.what.starts_with("1 thread instead of 4")), "{found:?}");
+}
+
+/// A state that no counter names shows in what a reference kernel reaches; what a counter does name is not blamed twice.
+#[test]
+fn a_reference_names_a_slow_state_or_clears_the_machine() {
+    for key in BOARDS.into_iter().chain(["cpu"]) {
+        let mut snapshot = machine(key);
+        let low = expected(&snapshot).low;
+        let explained_with = |snapshot: &Snapshot, memory: f64, product: f64| {
+            let seen = RunEvidence {
+                memory_ratio: Some(memory),
+                product_ratio: Some(product),
+                ..RunEvidence::default()
+            };
+            let answer = explained(snapshot, &ExplainRequest { seen: Some(seen), ..at(0.5 * low) });
+            let keys: Vec<String> = answer.causes.iter().map(|cause| cause.cause.clone()).collect();
+            (
+                keys,
+                answer.checked.into_iter().filter(|of| of.what.contains("calibration")).collect::<Vec<_>>(),
+            )
+        };
+        let (keys, checked) = explained_with(&snapshot, 0.97, 0.9);
+        assert_eq!((keys.len(), checked.len()), (0, 2), "{key}: {keys:?}");
+        assert_eq!(checked[1].value.as_deref(), Some("90 %"), "{key}");
+        assert_eq!(explained_with(&snapshot, 0.5, 0.9).0, ["memory_bandwidth"], "{key}");
+        if key != "cpu" {
+            throttle(&mut snapshot, Hertz(300e6));
+            assert_eq!(
+                explained_with(&snapshot, 0.5, 0.4),
+                (vec!["thermal".to_owned()], Vec::new()),
+                "{key}"
+            );
+        }
+        let point = OperatingPoint {
+            gpu_clock: Some(Hertz(1e9)),
+            cpu_clock: Some(Hertz(2e9)),
+            ..OperatingPoint::default()
+        };
+        let seen = RunEvidence { product_ratio: Some(0.4), ..RunEvidence::default() };
+        let found = machine::suspects(&machine(key), &point, &seen);
+        assert!(matches!(found[..], [Suspect { key: "slow_state", .. }]), "{key}: {found:?}");
+        assert!(found[0].distance(&point) > 0.9, "a clock is supposed to be low");
+    }
 }

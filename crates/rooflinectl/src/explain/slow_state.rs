@@ -1,0 +1,137 @@
+//! Whether the machine itself is slow, where no cause is certain: reference kernels tell of a state that no counter names.
+//!
+//! They run only while nothing else computes. Beside a server they would slow it down, find the machine slow by its load, and
+//! spoil what is learned from it.
+
+use std::time::Duration;
+
+use crate::observe::Process;
+use crate::reference::{MEMORY, PRODUCT, measure};
+use rooflined_api::{ExplainAnswer, ExplainRequest, MeasuredRow, StateAnswer, Unseen};
+use rooflined_client::Client;
+use rooflined_core::units::significant;
+
+/// Part of the difference that no cause is sure of, from which on the machine itself is looked at.
+const UNSURE: f64 = 0.2;
+/// What keeps a GPU busier than this is no desktop.
+const BUSY_GPU: f64 = 0.5;
+/// Whether a process computes shows in this time.
+const LOOK: Duration = Duration::from_millis(200);
+/// A product within the interval of its prediction tells nothing unless it is as fast as this part of it.
+const AS_FAST: f64 = 0.8;
+
+/// Whether the answer leaves open what slows the run, or the machine, down.
+pub fn is_open(answer: &ExplainAnswer) -> bool {
+    let sure = answer.causes.iter().filter(|cause| cause.certainty != "possible");
+    match answer.verdict.as_str() {
+        "slower_than_expected" => 1.0 - sure.map(|cause| cause.share_ratio).sum::<f64>() > UNSURE,
+        "not_measured" => answer.causes.is_empty(),
+        _ => false,
+    }
+}
+
+/// Runs the reference kernels and adds to the request what they show, or why they did not run.
+pub async fn look(client: &Client, request: &mut ExplainRequest, measured: f64) {
+    let again = ask_again(request, measured);
+    let seen = request.seen.get_or_insert_default();
+    let rows = match what_computes(client, seen.pid).await {
+        Some(what) => Err((format!("{what}, and a reference kernel would run beside it"), again)),
+        None => measure(client, &[MEMORY, PRODUCT]).await.map_err(|why| (why, MAY_MEASURE.to_owned())),
+    };
+    let ratios = rows.and_then(|rows| {
+        ratios(&rows).map_err(|why| (why, "try again when nothing else runs: top".to_owned()))
+    });
+    match ratios {
+        Ok((memory, product)) => {
+            seen.memory_ratio = Some(memory);
+            seen.product_ratio = product;
+        }
+        Err((reason, grant)) => {
+            let what = "whether the machine itself is in a slow state, by a reference kernel".to_owned();
+            seen.unseen.push(Unseen { what, reason, grant });
+        }
+    }
+}
+
+const MAY_MEASURE: &str =
+    "run this as root or as a user who may control the daemon: rooflinectl doctor says how";
+
+/// What computes now.
+async fn what_computes(client: &Client, pid: Option<u32>) -> Option<String> {
+    if let Some(process) = pid.and_then(Process::find)
+        && let Ok(before) = process.activity()
+    {
+        tokio::time::sleep(LOOK).await;
+        let computes = process.activity().is_ok_and(|now| now.shares(&before, LOOK.as_secs_f64()).is_some());
+        if computes {
+            return Some(format!("process {} computes", process.pid));
+        }
+    }
+    let mut client = client.another(Duration::from_secs(3));
+    let state: StateAnswer = client.get("/v1/state").await.ok()?.parse().ok()?;
+    let load = state.fields.get("gpu_load_ratio").and_then(|field| field.value.as_f64());
+    load.filter(|load| *load > BUSY_GPU)
+        .map(|load| format!("the GPU is busy for {:.0} % of the time", 100.0 * load))
+}
+
+/// How to ask about the same rate while the server rests.
+fn ask_again(request: &ExplainRequest, measured: f64) -> String {
+    let workload = &request.workload;
+    let model =
+        workload.model.as_ref().and_then(|model| model.as_str().or_else(|| model.get("path")?.as_str()));
+    let Some(model) = model else { return "let it rest, and ask again".to_owned() };
+    let option = |name: &str, value: Option<String>| {
+        value.map(|value| format!(" --{name} {value}")).unwrap_or_default()
+    };
+    format!(
+        "let it rest, then: rooflinectl explain '{model}' --engine {}{}{}{} --tokens-per-s {}",
+        request.engine.key(),
+        option("format", workload.format.clone()),
+        option("context-tokens", workload.context_tokens.map(|count| count.to_string())),
+        option("batch", workload.batch.map(|count| count.to_string())),
+        significant(measured)
+    )
+}
+
+/// Bandwidth and speed of a product over those of the calibration.
+///
+/// # Errors
+/// Why they tell nothing.
+fn ratios(rows: &[MeasuredRow]) -> Result<(f64, Option<f64>), String> {
+    if let Some(why) = rows.iter().find_map(|row| row.disturbed.as_ref()) {
+        return Err(format!("the reference kernel was disturbed: {why}"));
+    }
+    let row = |op| rows.iter().find(|row| row.op.op() == Some(&op));
+    let memory = row(MEMORY).and_then(|row| row.drift_ratio).filter(|ratio| *ratio > 0.0);
+    let memory = memory.ok_or("there is no calibration under these conditions to compare with")?;
+    let ratio = |row: &MeasuredRow| {
+        let ratio = row.predicted_at_calibration_s / row.measured_time_s.value;
+        let is_outside = row.measured_time_s.low > row.predicted_time_s.high;
+        (row.bound == "compute" && ratio > 0.0 && (is_outside || ratio > AS_FAST)).then_some(ratio)
+    };
+    Ok((memory, row(PRODUCT).and_then(ratio)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    #[test]
+    fn a_machine_at_rest_is_looked_at_where_no_cause_is_sure() {
+        let cause = |certainty: &str, share: f64| {
+            serde_json::json!({"cause": "thermal", "what": "", "share_ratio": share, "share_tokens_per_s": 1, "without_tokens_per_s": 2,
+                "certainty": certainty, "evidence": [], "fix": ""})
+        };
+        let is_open = |verdict: &str, causes: &[Value]| {
+            let answer = serde_json::json!({"verdict": verdict, "reason": "", "measured_tokens_per_s": 1, "expected_at": "",
+                "expected_tokens_per_s": {"value": 2, "low": 2, "high": 2}, "causes": causes, "unexplained_ratio": null,
+                "unexplained_tokens_per_s": null, "unseen": [], "simulated": false, "serial": 1});
+            super::is_open(&serde_json::from_value(answer).unwrap())
+        };
+        assert!(!is_open("as_expected", &[]) && !is_open("faster_than_expected", &[]));
+        assert!(is_open("not_measured", &[]) && !is_open("not_measured", &[cause("predicted", 1.0)]));
+        assert!(is_open("slower_than_expected", &[]));
+        assert!(is_open("slower_than_expected", &[cause("possible", 0.9)]));
+        assert!(!is_open("slower_than_expected", &[cause("predicted", 0.5), cause("estimated", 0.4)]));
+    }
+}
