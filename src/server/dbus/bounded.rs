@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use zbus::export::async_trait::async_trait;
 use zbus::fdo;
 use zbus::message::{Header, Message};
@@ -21,17 +22,25 @@ use rooflined_core::refusal::{Code, Refusal};
 
 /// Calls that are being answered; of one user half of them, and less where others have some.
 const MAX_CALLS: usize = 256;
+/// Tasks for calls: those that are being answered, and those that are refused and wait until the bus has taken that.
+const MAX_TASKS: usize = 2 * MAX_CALLS;
 
 /// The callers of all interfaces, and what they share.
 pub struct Gate {
     pub callers: Callers,
     calls: Arc<Quota>,
+    tasks: Arc<Semaphore>,
     bodies: Turns,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { callers: Callers::default(), calls: Quota::new(MAX_CALLS), bodies: Turns::default() }
+        Self {
+            callers: Callers::default(),
+            calls: Quota::new(MAX_CALLS),
+            tasks: Arc::new(Semaphore::new(MAX_TASKS)),
+            bodies: Turns::default(),
+        }
     }
 }
 
@@ -46,6 +55,22 @@ impl<I: Interface> Bounded<I> {
         Self { interface, gate }
     }
 
+    /// Answers a call, and says on the bus why if that fails.
+    async fn answer_on(connection: Connection, call: Message) {
+        let (server, header) = (connection.object_server(), call.header());
+        let answered = async {
+            let path = header.path().ok_or_else(gone)?.to_owned();
+            let this = server.interface::<_, Self>(path).await.map_err(|_| gone())?;
+            let name = header.member().ok_or_else(gone)?.to_owned();
+            this.get().await.answer(&server, &connection, &call, name).await
+        };
+        if let Err(error) = answered.await
+            && let Err(error) = connection.reply_dbus_error(&header, error).await
+        {
+            tracing::debug!(%error, "a call on the bus was not answered");
+        }
+    }
+
     /// Answers a call that is let in.
     async fn answer(
         &self,
@@ -54,7 +79,6 @@ impl<I: Interface> Bounded<I> {
         call: &Message,
         name: MemberName<'_>,
     ) -> Result<(), BoxDBusError> {
-        let refused = |refusal: Refusal| -> BoxDBusError { Box::new(BusError::from(refusal)) };
         let (header, body) = (call.header(), call.body());
         // What came without the body that it announces had too large a one.
         let was_dropped = body.is_empty() && !body.signature().to_string().is_empty();
@@ -94,6 +118,21 @@ impl<I> Deref for Bounded<I> {
     }
 }
 
+fn refused(refusal: Refusal) -> BoxDBusError {
+    Box::new(BusError::from(refusal))
+}
+
+fn gone() -> BoxDBusError {
+    Box::new(fdo::Error::UnknownObject("the object has left the bus".to_owned()))
+}
+
+fn no_task() -> Refusal {
+    Code::TooManyConnections.error(
+        format!("all {MAX_TASKS} calls under way are in use"),
+        "wait for answers before asking for more",
+    )
+}
+
 fn too_large() -> Refusal {
     Code::BodyTooLarge
         .error(format!("the request is larger than {MAX_BODY} bytes"), "ask for fewer at a time")
@@ -105,8 +144,9 @@ impl<I: Interface> Interface for Bounded<I> {
         I::name()
     }
 
+    /// There is no limit to the tasks that zbus begins.
     fn spawn_tasks_for_methods(&self) -> bool {
-        self.interface.spawn_tasks_for_methods()
+        false
     }
 
     async fn get(
@@ -144,12 +184,22 @@ impl<I: Interface> Interface for Bounded<I> {
 
     fn call<'call>(
         &'call self,
-        server: &'call ObjectServer,
+        _: &'call ObjectServer,
         connection: &'call Connection,
         call: &'call Message,
-        name: MemberName<'call>,
+        _: MemberName<'call>,
     ) -> DispatchResult<'call> {
-        DispatchResult::Async(Box::pin(self.answer(server, connection, call, name)))
+        let task = Arc::clone(&self.gate.tasks).try_acquire_owned();
+        DispatchResult::Async(Box::pin(async move {
+            // Refused here, while nothing more is read from the bus: what waits is the bus's to limit.
+            let task = task.map_err(|_| refused(no_task()))?;
+            let (connection, call) = (connection.clone(), call.clone());
+            tokio::spawn(async move {
+                Self::answer_on(connection, call).await;
+                drop(task);
+            });
+            Ok(())
+        }))
     }
 
     /// No method of ours changes its interface.
