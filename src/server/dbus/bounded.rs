@@ -62,7 +62,7 @@ impl<I: Interface> Bounded<I> {
             let path = header.path().ok_or_else(gone)?.to_owned();
             let this = server.interface::<_, Self>(path).await.map_err(|_| gone())?;
             let name = header.member().ok_or_else(gone)?.to_owned();
-            this.get().await.answer(&server, &connection, &call, name).await
+            this.get().await.answer(server, &connection, &call, name).await
         };
         if let Err(error) = answered.await
             && let Err(error) = connection.reply_dbus_error(&header, error).await
