@@ -2,7 +2,7 @@
 """Holds `rooflinectl models` against transformers: parameters of every class that it can build, and of every model of the
 catalogue, which is built from the fields of its entry.
 
-usage: judge.py ROOFLINECTL [MODEL_TYPE…]
+usage: judge.py ROOFLINECTL [--write] [MODEL_TYPE…]
 
 Each text generator is built on torch's meta device, which counts its parameters exactly, from its default configuration and
 from one with other sizes, heads, experts, windows and tied tables; `save_pretrained` writes what is inspected. Of every other
@@ -26,6 +26,7 @@ from pathlib import Path
 warnings.filterwarnings("ignore")
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
+import known  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
@@ -221,9 +222,11 @@ def catalogue(ctl):
 
 
 def main():
-    ctl, only = sys.argv[1], set(sys.argv[2:])
+    ctl, only = sys.argv[1], {word for word in sys.argv[2:] if word != "--write"}
     counts, wrong, unbuilt = {"passed": 0, "refused": 0}, [], []
     others, seeing, refused = {"passed": 0, "refused": 0}, {"passed": 0, "refused": 0}, []
+    generators = [{"passed": 0, "refused": 0}, {"passed": 0, "refused": 0}]
+    blind = []
     with tempfile.TemporaryDirectory() as work:
         for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
             if only and kind not in only:
@@ -239,6 +242,7 @@ def main():
                 verdict = judged(ctl, config, lambda: expected, f"{work}/{kind}.{number}")
                 if verdict in counts:
                     counts[verdict] += 1
+                    generators[number][verdict] += 1
                     refused += [kind] * (verdict == "refused")
                 else:
                     wrong.append(f"{kind}, {'varied' if number else 'default'}: {verdict}")
@@ -255,6 +259,7 @@ def main():
                         continue
                     if verdict in counted_as:
                         counted_as[verdict] += 1
+                        blind += [kind] * (verdict == "refused" and counted_as is seeing)
                     elif verdict:
                         wrong.append(f"{kind}, {name}, {told}: {verdict}")
     print(f"generators: parameters within {CLOSE:.0%}: {counts['passed']}; refused by name: {counts['refused']} ({', '.join(refused)})")
@@ -262,15 +267,25 @@ def main():
     print(f"with a small text model: parameters within {CLOSE:.0%}: {seeing['passed']}; refused by name: {seeing['refused']}")
     print(f"wrong: {len(wrong)}")
     print("not built by transformers:", ", ".join(unbuilt) or "none")
-    known = 0
+    listed, is_known = 0, True
     if not only:
-        known, unknown, differing = catalogue(ctl)
-        print(f"models of the catalogue within {CLOSE:.0%}: {known}; not built:", ", ".join(unknown) or "none")
+        listed, unknown, differing = catalogue(ctl)
+        print(f"models of the catalogue within {CLOSE:.0%}: {listed}; not built:", ", ".join(unknown) or "none")
         wrong += differing
+        row = lambda what, verdicts, refused: (what, sum(verdicts.values()), verdicts["passed"], verdicts["refused"], refused)
+        is_known = known.hold("parameters", [
+            ("configuration", "judged", f"within {CLOSE:.0%}", "refused by name", "which"),
+            ("---", "---", "---", "---", "---"),
+            row("text generators, by default", generators[0], known.names(refused)),
+            row("text generators, other sizes", generators[1], "those"),
+            row("models that see or hear, around a small text model", seeing, known.names(blind)),
+            row("encoders, encoder-decoders and all other classes, by default", others, "networks without text, and those above"),
+            ("models of the catalogue", listed + len(differing), listed, 0, "none"),
+        ])
     for line in wrong:
         print("FAILED:", line)
-    few = counts["passed"] < 2 * LEAST or others["passed"] < LEAST_OTHERS or seeing["passed"] < LEAST_SEEING or known < LEAST_KNOWN
-    if wrong or (not only and few):
+    few = counts["passed"] < 2 * LEAST or others["passed"] < LEAST_OTHERS or seeing["passed"] < LEAST_SEEING or listed < LEAST_KNOWN
+    if wrong or not is_known or (not only and few):
         sys.exit(1)
 
 
