@@ -17,7 +17,7 @@ use zbus::connection::Builder;
 
 use super::bus::PrivateBus;
 use super::harness::{Home, get};
-use super::sharing::{become_user, memory_kib, open_to_all, post};
+use super::sharing::{abandon_reads_of_properties, become_user, memory_kib, open_to_all, post};
 use super::soak::seconds;
 
 /// What the daemon may take at most, in KiB.
@@ -27,7 +27,7 @@ const USERS: [u32; 3] = [64_011, 64_012, 64_013];
 const UNREAD: usize = 40;
 type Doing = fn(&Attack<'_>);
 /// What each user does all the time.
-const KINDS: [(&str, Doing); 9] = [
+const KINDS: [(&str, Doing); 10] = [
     ("sweeps read", sweeps_that_are_read),
     ("sweeps left unread", sweeps_that_are_not_read),
     ("connections closed at once", connections_closed_at_once),
@@ -37,6 +37,7 @@ const KINDS: [(&str, Doing); 9] = [
     ("reports", reports),
     ("reads of all properties", reads_of_properties),
     ("messages of 30 MB", large_messages),
+    ("calls of senders that leave", calls_of_senders_that_leave),
 ];
 
 /// Something that one user does until it is over.
@@ -181,14 +182,10 @@ fn model_file() -> Vec<u8> {
     file
 }
 
-/// A configuration of the longest kind, of many small values.
+/// As many short values as a configuration may have.
 fn configuration() -> Vec<u8> {
-    let mut text = String::from(r#"{"model_type":"llama","x":["#);
-    for index in 0..120_000 {
-        let _ = write!(text, r#"{{"a{index}":1}},"#);
-    }
-    text.push_str("0]}");
-    text.into_bytes()
+    let values = vec![r#""abcdefghijklmnopqrstuvwx""#; 131_000].join(",");
+    format!(r#"{{"model_type":"llama","x":[{values}]}}"#).into_bytes()
 }
 
 fn model_files(attack: &Attack<'_>) {
@@ -243,6 +240,17 @@ fn large_messages(attack: &Attack<'_>) {
         let power = "io.github.rooflined.Rooflined1.Power";
         let _ = client.call_method(Some(NAME), PATH, Some(power), "Hold", &body).await;
     });
+}
+
+fn calls_of_senders_that_leave(attack: &Attack<'_>) {
+    let bus = Path::new(attack.bus.strip_prefix("unix:path=").unwrap());
+    while attack.goes_on() {
+        match abandon_reads_of_properties(bus) {
+            Ok(()) => attack.count(),
+            // The bus has as many of this user as it takes.
+            Err(_) => sleep(Duration::from_millis(5)),
+        }
+    }
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn large_messages_on_the_bus_take_no_memory() {
 }
 
 /// Sends reads of all properties to the bus at this path, more than a user may have under way, and leaves without an answer.
-fn abandon_reads_of_properties(bus: &Path) {
+pub fn abandon_reads_of_properties(bus: &Path) -> std::io::Result<()> {
     let call = |to: &str, path: &str, interface: &str, method: &str, body: &str| {
         let call = zbus::Message::method_call(path, method).destination(to).interface(interface);
         (if body.is_empty() { call.build(&()) } else { call.build(&body) }).unwrap().data().to_vec()
@@ -202,10 +202,12 @@ fn abandon_reads_of_properties(bus: &Path) {
     for _ in 0..120 {
         messages.extend(call(NAME, PATH, "org.freedesktop.DBus.Properties", "GetAll", NAME));
     }
-    let mut stream = UnixStream::connect(bus).unwrap();
-    stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes()).unwrap();
-    assert!(stream.read(&mut [0; 512]).unwrap() > 0);
-    stream.write_all(&[&b"BEGIN\r\n"[..], &messages].concat()).unwrap();
+    let mut stream = UnixStream::connect(bus)?;
+    stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes())?;
+    if stream.read(&mut [0; 512])? == 0 {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    stream.write_all(&[&b"BEGIN\r\n"[..], &messages].concat())
 }
 
 /// Until the bus has told who has sent a call, that call waits.
@@ -217,7 +219,7 @@ fn calls_of_senders_that_have_left_take_no_memory() {
     let daemon = home.start();
     let address = bus.address();
     let path = Path::new(address.strip_prefix("unix:path=").unwrap());
-    let in_a_loop = |times: usize| (0..times).for_each(|_| abandon_reads_of_properties(path));
+    let in_a_loop = |times: usize| (0..times).for_each(|_| abandon_reads_of_properties(path).unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = zbus::connection::Builder::address(address.as_str()).build().await.unwrap();
