@@ -108,7 +108,7 @@ impl GpuParts {
 }
 
 /// The smaller chips of compute capability 7.5, TU116 and TU117, compute in pairs of halves and fours of INT8 on the units of
-/// singles: GTX 16, MX, T400 to T2000 [recalled].
+/// singles: GTX 16, MX, T400 to T2000 (recalled).
 fn lacks_tensor_units(name: &str, capability: (u32, u32)) -> bool {
     let is_small = |word: &str| {
         let of_quadro = word
