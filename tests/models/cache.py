@@ -141,9 +141,9 @@ def main():
     for line in wrong:
         print("FAILED:", line)
     is_known = bool(only) or known.hold("caches", [
-        ("text generators that ran", f"caches and states within {CLOSE:.0%}", "not run"),
+        ("text generators that ran", f"caches and states within {CLOSE:.0%}", "that do not run here"),
         ("---", "---", "---"),
-        (agreed + len(wrong), agreed, known.names(line.split(" (")[0] for line in skipped)),
+        (agreed + len(wrong), agreed, len(skipped)),
     ])
     if wrong or not is_known or (not only and agreed < LEAST):
         sys.exit(1)

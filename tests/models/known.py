@@ -24,4 +24,4 @@ def hold(part, rows):
 
 
 def names(all):
-    return ", ".join(dict.fromkeys(all)) or "none"
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(all)) or "none"
