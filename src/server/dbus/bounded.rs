@@ -144,7 +144,7 @@ impl<I: Interface> Interface for Bounded<I> {
         I::name()
     }
 
-    /// There is no limit to the tasks that zbus begins.
+    /// zbus would begin tasks without a limit.
     fn spawn_tasks_for_methods(&self) -> bool {
         false
     }

@@ -203,6 +203,6 @@ fn turn_away(stream: &TcpStream) {
         body.len(),
         PROTECTION.map(|(name, value)| format!("{name}: {value}\r\n")).concat()
     );
-    // It fits into the buffer of the socket; a client that has gone is told nothing.
+    // It fits into the buffer of the socket; a client that has left gets no answer.
     let _ = stream.try_write(&[head.into_bytes(), body].concat());
 }

@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use crate::observe::Process;
-use crate::reference::{MEMORY, PRODUCT, measure};
+use crate::reference::{MEMORY, PRODUCT, UNCALIBRATED, measure};
 use rooflined_api::{ExplainAnswer, ExplainRequest, MeasuredRow, StateAnswer, Unseen};
 use rooflined_client::Client;
 use rooflined_core::units::significant;
 
 /// Part of the difference that no cause is sure of, from which on the machine itself is looked at.
 const UNSURE: f64 = 0.2;
-/// What keeps a GPU busier than this is no desktop.
+/// A desktop keeps a GPU less busy than this.
 const BUSY_GPU: f64 = 0.5;
 /// Whether a process computes shows in this time.
 const LOOK: Duration = Duration::from_millis(200);
@@ -36,12 +36,9 @@ pub async fn look(client: &Client, request: &mut ExplainRequest, measured: f64) 
     let seen = request.seen.get_or_insert_default();
     let rows = match what_computes(client, seen.pid).await {
         Some(what) => Err((format!("{what}, and a reference kernel would run beside it"), again)),
-        None => measure(client, &[MEMORY, PRODUCT]).await.map_err(|why| (why, MAY_MEASURE.to_owned())),
+        None => measure(client, &[MEMORY, PRODUCT]).await,
     };
-    let ratios = rows.and_then(|rows| {
-        ratios(&rows).map_err(|why| (why, "try again when nothing else runs: top".to_owned()))
-    });
-    match ratios {
+    match rows.and_then(|rows| ratios(&rows)) {
         Ok((memory, product)) => {
             seen.memory_ratio = Some(memory);
             seen.product_ratio = product;
@@ -52,9 +49,6 @@ pub async fn look(client: &Client, request: &mut ExplainRequest, measured: f64) 
         }
     }
 }
-
-const MAY_MEASURE: &str =
-    "run this as root or as a user who may control the daemon: rooflinectl doctor says how";
 
 /// What computes now.
 async fn what_computes(client: &Client, pid: Option<u32>) -> Option<String> {
@@ -96,14 +90,15 @@ fn ask_again(request: &ExplainRequest, measured: f64) -> String {
 /// Bandwidth and speed of a product over those of the calibration.
 ///
 /// # Errors
-/// Why they tell nothing.
-fn ratios(rows: &[MeasuredRow]) -> Result<(f64, Option<f64>), String> {
+/// Why they tell nothing, and what to do about it.
+fn ratios(rows: &[MeasuredRow]) -> Result<(f64, Option<f64>), (String, String)> {
     if let Some(why) = rows.iter().find_map(|row| row.disturbed.as_ref()) {
-        return Err(format!("the reference kernel was disturbed: {why}"));
+        let again = "try again when nothing else runs: top".to_owned();
+        return Err((format!("the reference kernel was disturbed: {why}"), again));
     }
     let row = |op| rows.iter().find(|row| row.op.op() == Some(&op));
     let memory = row(MEMORY).and_then(|row| row.drift_ratio).filter(|ratio| *ratio > 0.0);
-    let memory = memory.ok_or("there is no calibration under these conditions to compare with")?;
+    let memory = memory.ok_or_else(|| (UNCALIBRATED.0.to_owned(), UNCALIBRATED.1.to_owned()))?;
     let ratio = |row: &MeasuredRow| {
         let ratio = row.predicted_at_calibration_s / row.measured_time_s.value;
         let is_outside = row.measured_time_s.low > row.predicted_time_s.high;
