@@ -155,7 +155,9 @@ fn a_newcomer_calibrates_compares_predicts_and_asks() {
         time["low"].as_f64() <= time["value"].as_f64() && time["value"].as_f64() <= time["high"].as_f64()
     );
     assert!(time["value"].as_f64() >= predicted["roofline_time_s"].as_f64());
-    assert_eq!(predicted["tier"], "engine_calibrated");
+    // A run that other programs disturbed is left out, and its format then has the board's ceilings alone.
+    let tier = predicted["tier"].as_str().unwrap();
+    assert!(["engine_calibrated", "board_calibrated"].contains(&tier), "{predicted}");
 
     let chosen = real.json("recommend gemv 4096 4096 --formats fp32,int8");
     assert_eq!(chosen["feasible"], true);
