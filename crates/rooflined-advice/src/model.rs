@@ -205,7 +205,9 @@ const MOST_OTHER_TOKENS: u64 = 128;
 /// Files of one name in two directories are two models, and so are two sets of fields of one kind.
 fn filed_under(wanted: Option<&Value>, model: &Model) -> String {
     match wanted {
-        Some(Value::String(key)) => models().default_tag(key).unwrap_or(key).to_ascii_lowercase(),
+        Some(Value::String(name)) => {
+            models().get(name).map_or_else(|_| name.to_ascii_lowercase(), |known| known.key.clone())
+        }
         Some(Value::Object(fields)) => match fields.get("path").and_then(Value::as_str) {
             Some(path) => path.to_owned(),
             None => format!("{} of {} weights", model.name, model.parameters()),

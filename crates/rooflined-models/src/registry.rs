@@ -104,6 +104,12 @@ pub struct KnownModel {
 }
 
 impl KnownModel {
+    /// Whether a name of it is its own, and not that of another model with its architecture.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        plain_name(without_maker(name)) == plain_name(&self.key)
+    }
+
     /// The model quantised by `recipe`.
     #[must_use]
     pub fn model(&self, recipe: Recipe) -> Model {
@@ -310,9 +316,7 @@ impl Models {
     }
 
     fn by_public_name(&self, name: &str) -> Option<&KnownModel> {
-        let name = without_site(name);
-        let (_, name) = name.split_once('/').unwrap_or(("", name));
-        let wanted = plain_name(name);
+        let wanted = plain_name(without_maker(name));
         let (key, listed) = self.entries.iter().find(|(key, listed)| {
             let mut names = std::iter::once(*key).chain(&listed.entry.aliases);
             names.any(|own| plain_name(own) == wanted)
@@ -339,10 +343,17 @@ impl Models {
 
 /// A name without the address of the site that people copy it with.
 fn without_site(name: &str) -> &str {
-    const SITES: [&str; 4] = ["huggingface.co/", "hf.co/", "ollama.com/library/", "ollama.com/"];
+    const SITES: [&str; 6] =
+        ["huggingface.co/", "hf.co/", "ollama.com/library/", "ollama.com/", "ollama://", "ollama:"];
     let name = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
     let name = SITES.into_iter().find_map(|site| name.strip_prefix(site)).unwrap_or(name);
     name.trim_end_matches('/')
+}
+
+/// The same without who made it.
+fn without_maker(name: &str) -> &str {
+    let name = without_site(name);
+    name.split_once('/').map_or(name, |(_, name)| name)
 }
 
 /// Most bytes of a name that is taken apart: a maker, a model and a site have fewer, and the work grows with their square.

@@ -118,6 +118,9 @@ fn a_name_of_several_models_is_the_one_that_ollama_runs_for_it() {
         ("phi3", "phi-3-mini"),
         ("deepseek-r1:latest", "qwen3-8b"),
         ("deepseek-r1", "qwen3-8b"),
+        ("ollama://qwen3", "qwen3-8b"),
+        ("dolphin-mistral", "mistral-7b-v0.2"),
+        ("openthinker", "qwen2.5-7b"),
     ] {
         assert_eq!(models().default_tag(bare), Some(key), "{bare}");
     }
