@@ -325,8 +325,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = input::counts)]
     pub threads: Vec<(u64, u64)>,
     /// Inference engine whose kernels run [default: of each model and format the recommended one, of an operation none]
-    #[arg(long, value_parser = input::engine, default_value = "none", hide_default_value = true)]
-    pub engine: Engine,
+    #[arg(long, value_parser = input::engine)]
+    pub engine: Option<Engine>,
     /// Predict even if the engine does not run the format on this hardware
     #[arg(long)]
     pub hypothetical: bool,
@@ -667,8 +667,8 @@ pub struct RecommendArgs {
     #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
     pub run_time: Option<f64>,
     /// Inference engine whose kernels run [default: for a model the best that runs there, for an operation none]
-    #[arg(long, value_parser = input::engine_choice, default_value = "none", hide_default_value = true)]
-    pub engine: EngineChoice,
+    #[arg(long, value_parser = input::engine_choice)]
+    pub engine: Option<EngineChoice>,
     /// Inference engines to compare for a model [default: all that run there]
     #[arg(long, value_delimiter = ',', value_parser = input::or_all(input::engine), conflicts_with = "engine")]
     pub engines: Vec<Listed<Engine>>,

@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::Context;
 use super::args::{AnalyzeArgs, MetricsArgs, ObserveArgs, PredictArgs, RecommendArgs, StatusArgs, SweepArgs};
 use super::failure::{Exit, Failure};
-use super::input::{self, AttentionArgs, Listed, OpArgs, RunArgs, ShapeArgs, SubjectArgs, Target};
+use super::input::{
+    self, AttentionArgs, EngineChoice, Listed, OpArgs, RunArgs, ShapeArgs, SubjectArgs, Target,
+};
 use super::options::name_options;
 use super::output::Format;
 use super::{choice, network_advice, network_args, recommendation, show, status, textfile, words};
@@ -60,7 +62,7 @@ pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<Exit, 
     let request = PredictRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point_under(&args.limit),
-        engine: args.subject.engine.for_models()?,
+        engine: EngineChoice::for_models(args.subject.engine)?,
         engine_version: args.engine_version.clone(),
         workload,
         hypothetical: args.hypothetical,
@@ -83,7 +85,10 @@ pub async fn predict(context: &mut Context, args: &PredictArgs) -> Result<Exit, 
 fn parse_swept(args: &SweepArgs) -> Result<(Vec<Op>, Vec<Value>), Failure> {
     let named = args.what.as_ref().map_or(&[][..], |what| &what.0);
     let kind = match named {
-        [] => None,
+        [] => {
+            return Err(Failure::usage("neither a model nor an operation is given")
+                .with_hint("for example: qwen3-4b,llama-3.1-8b, or gemv 4096 4096"));
+        }
         [Target::Op(kind)] => Some(*kind),
         several => {
             let model = |target: &Target| {
@@ -111,6 +116,9 @@ fn non_empty<T: Clone>(list: &[T]) -> Option<Vec<T>> {
 
 pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failure> {
     let (ops, models) = parse_swept(args)?;
+    if !models.is_empty() {
+        input::refuse_bare(args.engine)?;
+    }
     let request = SweepRequest {
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point_under(&args.limit),
@@ -129,7 +137,7 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
         chunk_tokens: args.model.chunk_tokens,
         speculative: args.model.speculative.given()?,
         image_tokens: args.model.image_tokens,
-        engine: args.engine,
+        engine: args.engine.unwrap_or_default(),
         hypothetical: args.hypothetical,
     };
     let answer = context.ask("/v1/sweep", request, Request::Sweep).await?;
@@ -143,7 +151,7 @@ pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<Exit, 
         hardware: args.machine.hardware.clone(),
         operating_point: args.machine.point(),
         workload,
-        engine: args.subject.engine.for_models()?,
+        engine: EngineChoice::for_models(args.subject.engine)?,
         time_s: args.time,
         tokens_per_s: args.tokens_per_s,
     };
@@ -196,7 +204,7 @@ fn recommend_request(args: &RecommendArgs) -> Result<RecommendRequest, Failure> 
         operating_point: args.machine.point_under(&args.limit),
         // What the storage is, is what is asked.
         workload: Workload { format: None, ..workload },
-        engine: args.engine.for_models()?,
+        engine: EngineChoice::for_models(args.engine)?,
         objective: args.target.objective,
         energy_basis: args.target.energy,
         constraints: Constraints {
@@ -250,7 +258,7 @@ pub async fn observe(context: &mut Context, args: &ObserveArgs) -> Result<(), Fa
     } else {
         args.network.refuse(args.subject.op.kind.as_ref(), &[("--log", args.log.is_some())])?;
         let (workload, _) = args.subject.workload()?;
-        let engine = args.subject.engine.for_models()?;
+        let engine = EngineChoice::for_models(args.subject.engine)?;
         note_assumption(context, &workload, engine)?;
         ObservationRequest {
             workload,

@@ -64,10 +64,22 @@ fn check(printer: &Printer, file: Option<&Path>) -> Result<Exit, Failure> {
     }
     match (problems.len(), names.as_slice()) {
         (0, []) => printer.line(&format!("{DEFAULT_FILE} does not exist: the defaults apply"))?,
-        (0, names) => printer.line(&format!("{}: valid", names.join(", ")))?,
+        (0, names) if files.iter().any(|file| sets_something(file)) => {
+            printer.line(&format!("{}: valid", names.join(", ")))?;
+        }
+        (0, names) => {
+            let names = names.join(", ");
+            printer.line(&format!("{names}: valid, but nothing is set: the defaults apply"))?;
+        }
         _ => {}
     }
     Ok(exit)
+}
+
+/// Whether a file has anything but comments.
+fn sets_something(file: &Path) -> bool {
+    let is_comment = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    std::fs::read_to_string(file).is_ok_and(|text| !text.lines().all(is_comment))
 }
 
 fn show(printer: &Printer, file: Option<&Path>) -> Result<Exit, Failure> {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::args::ExplainArgs;
 use super::failure::{Exit, Failure};
+use super::input::EngineChoice;
 use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Window};
 use super::server_address::Address;
 use super::working::{Counted, Working};
@@ -120,7 +121,7 @@ fn measured(args: &ExplainArgs, seen: Option<RunEvidence>) -> Result<(String, Ex
     let request = ExplainRequest {
         operating_point: args.point(),
         workload,
-        engine: args.subject.engine.for_models()?,
+        engine: EngineChoice::for_models(args.subject.engine)?,
         engine_version: args.engine_version.clone(),
         time_s: args.time,
         tokens_per_s: args.tokens_per_s,

@@ -87,12 +87,15 @@ fn unknown(registry: &Registry, key: &str) -> Failure {
     Failure::usage(message).with_hint(hint)
 }
 
-/// Whether a name has all parts of `word`, which hyphens and spaces separate: `orin nano` is in `Jetson Orin Nano 8 GB`.
+/// Whether a name has all parts of `word`, which hyphens and spaces separate: `orin nano` is in `Jetson Orin Nano 8 GB`, and a
+/// number begins where it begins there: `4b` is not in `34b`.
 pub fn has_word<'a>(names: impl IntoIterator<Item = &'a String>, word: &str) -> bool {
     let wanted = word.to_lowercase();
     let mut parts = wanted.split(|of: char| of.is_whitespace() || "-_:/".contains(of));
     let names = names.into_iter().map(|name| name.to_lowercase()).collect::<Vec<_>>().join(" ");
-    parts.all(|part| names.contains(part))
+    let is_digit = |of: char| of.is_ascii_digit() || of == '.';
+    let begins = |part: &str, at: usize| !part.starts_with(is_digit) || !names[..at].ends_with(is_digit);
+    parts.all(|part| names.match_indices(part).any(|(at, _)| begins(part, at)))
 }
 
 /// One decimal where there is one; a dash for what does not exist.

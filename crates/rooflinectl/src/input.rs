@@ -59,9 +59,10 @@ pub fn target(text: &str) -> Result<Target, String> {
         return Ok(Target::File(PathBuf::from(text)));
     }
     match models().get(text) {
-        // A name that says how the model is stored, or that is Ollama's for several, goes on as it is: the answer says so.
+        // A name that says how the model is stored, that is Ollama's for several, or that is of another model with this
+        // architecture goes on as it is: the answer says so.
         Ok(known) => {
-            let says_more = models().stored_in(text).is_some() || models().default_tag(text).is_some();
+            let says_more = models().stored_in(text).is_some() || !known.is_called(text);
             Ok(Target::Model(if says_more { text.to_owned() } else { known.key.clone() }))
         }
         Err(_) if Path::new(text).exists() => Ok(Target::File(PathBuf::from(text))),
@@ -306,8 +307,8 @@ pub struct SubjectArgs {
     #[arg(long, value_parser = count, allow_negative_numbers = true)]
     pub batch: Option<u64>,
     /// Inference engine whose kernels run [default: for a model the recommended one, for an operation none]
-    #[arg(long, value_parser = engine_choice, default_value = "none", hide_default_value = true)]
-    pub engine: EngineChoice,
+    #[arg(long, value_parser = engine_choice)]
+    pub engine: Option<EngineChoice>,
 }
 
 /// An engine of models, or one of vision networks.
@@ -319,14 +320,15 @@ pub enum EngineChoice {
 }
 
 impl EngineChoice {
-    /// The engine that runs a model or an operation.
+    /// The engine that runs a model or an operation; none where nobody named one.
     ///
     /// # Errors
     /// One that runs networks alone.
-    pub fn for_models(self) -> Result<Engine, Failure> {
-        match self {
-            Self::Models(engine) => Ok(engine),
-            Self::Networks(engine) => {
+    pub fn for_models(named: Option<Self>) -> Result<Engine, Failure> {
+        match named {
+            None => Ok(Engine::Bare),
+            Some(Self::Models(engine)) => Ok(engine),
+            Some(Self::Networks(engine)) => {
                 Err(Failure::usage(format!("{} runs vision networks, which are .onnx files", engine.key()))
                     .with_hint(
                         "for a language model: --engine tensorrt-llm, on a Jetson --engine tensorrt-edge-llm",
@@ -348,15 +350,15 @@ impl EngineChoice {
     ///
     /// # Errors
     /// One that runs no networks.
-    pub fn for_networks(self) -> Result<Option<NetworkEngine>, Failure> {
-        match self {
-            Self::Models(Engine::Bare) => Ok(None),
-            Self::Models(Engine::OnnxRuntime) => Ok(Some(NetworkEngine::OnnxRuntime)),
-            Self::Models(engine) => Err(Failure::usage(format!(
+    pub fn for_networks(named: Option<Self>) -> Result<Option<NetworkEngine>, Failure> {
+        match named {
+            None => Ok(None),
+            Some(Self::Models(Engine::OnnxRuntime)) => Ok(Some(NetworkEngine::OnnxRuntime)),
+            Some(Self::Models(engine)) => Err(Failure::usage(format!(
                 "{} runs no .onnx files: use tensorrt or onnxruntime",
                 engine.key()
             ))),
-            Self::Networks(engine) => Ok(Some(engine)),
+            Some(Self::Networks(engine)) => Ok(Some(engine)),
         }
     }
 }
@@ -385,10 +387,11 @@ impl SubjectArgs {
     /// A usage error that names what is wrong.
     pub fn workload(&self) -> Result<(Workload, SubjectText), Failure> {
         let Self { op, model, run, batch, .. } = self;
-        self.engine.for_models()?;
+        let engine = EngineChoice::for_models(self.engine)?;
         let (format, batch) = (self.format.as_deref(), *batch);
         let kv_format = self.kv_format.map(|format| format.key().to_owned());
         if let Some(named) = op.model(model)? {
+            refuse_bare(self.engine.is_some().then_some(engine))?;
             let what = match &op.kind {
                 // The answer says in which format, where nobody named one.
                 Some(Target::Model(key)) => {
@@ -446,6 +449,18 @@ impl SubjectArgs {
         };
         Ok((workload, asked))
     }
+}
+
+/// A model runs in an engine, and it is no choice to have none.
+///
+/// # Errors
+/// No engine was named on purpose.
+pub fn refuse_bare(named: Option<Engine>) -> Result<(), Failure> {
+    if named != Some(Engine::Bare) {
+        return Ok(());
+    }
+    Err(Failure::usage("a model runs in an inference engine, and --engine none is for operations")
+        .with_hint("leave it out, or name an engine such as --engine llama.cpp"))
 }
 
 /// What models are for.

@@ -148,8 +148,14 @@ pub fn instead(name: &str, near: &Near) -> String {
     if let Some((kind, written)) = kind {
         return format!("it is {kind}: name a model first, such as qwen3-4b {written}");
     }
-    if let Some(kind) = habits::tip("operations", "*", &bare) {
+    if let Some(kind) = habits::tip("operations", "*", &bare).or_else(|| habits::tip("no model", "*", &bare))
+    {
         return kind.to_owned();
+    }
+    if is_parameters(name) {
+        return format!(
+            "it is a size: name the model too, such as qwen3-4b; rooflinectl models list {name} shows all of it"
+        );
     }
     if let Some(kind) = foreign::of_published(name) {
         return format!("it is {}: {}", kind.what, kind.instead);
@@ -163,6 +169,12 @@ pub fn instead(name: &str, near: &Near) -> String {
         return format!("sizes follow an operation, with spaces: {example}");
     }
     near.or(ALL)
+}
+
+/// Whether a word counts parameters: `7b`, `1.5B`.
+fn is_parameters(word: &str) -> bool {
+    word.strip_suffix(['b', 'B'])
+        .is_some_and(|number| number.parse::<f64>().is_ok_and(|billions| billions > 0.0))
 }
 
 /// What people write between two sizes.

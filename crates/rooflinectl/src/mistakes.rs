@@ -74,6 +74,10 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             if names.is_empty() && above.get_name() != root.get_name() {
                 let all: Vec<&str> = above.get_subcommands().map(Command::get_name).collect();
                 advise(&mut error, format!("{} has {}", above.get_name(), all.join(", ")));
+            } else if let Some(begin) =
+                habits::tip("commands", "rooflinectl", "?").filter(|_| near.is_empty())
+            {
+                advise(&mut error, begin.to_owned());
             }
             suggest(&mut error, ContextKind::SuggestedSubcommand, names);
         }
@@ -512,7 +516,7 @@ mod tests {
         }
         for line in ["rooflinectl frobnicate", "rooflinectl status -o yaml"] {
             let text = said(line);
-            assert!(!text.contains("tip:"), "{text}");
+            assert!(!text.contains("similar"), "{text}");
         }
         assert!(!said("rooflinectl serve").contains("observe"));
     }

@@ -123,11 +123,15 @@ impl NetworkArgs {
     ///
     /// # Errors
     /// The file, a dimension without a size, or an engine that runs no networks.
-    pub fn request(&self, path: &Path, engine: EngineChoice) -> Result<NetworkPredictRequest, Failure> {
+    pub fn request(
+        &self,
+        path: &Path,
+        engine: Option<EngineChoice>,
+    ) -> Result<NetworkPredictRequest, Failure> {
         let network = load(path, &self.dimensions.dimensions()?)?;
         Ok(NetworkPredictRequest {
             network: Some(json!(fuse(&network))),
-            engine: engine.for_networks()?,
+            engine: EngineChoice::for_networks(engine)?,
             precision: self.precision.map(|precision| precision.key().to_owned()),
             scope: self.scope.unwrap_or_default(),
             ..NetworkPredictRequest::default()

@@ -50,6 +50,13 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
     }
     let Run { refused, line, first, .. } = run;
     drop(working);
+    if line == 0 {
+        let input = if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() };
+        return Err(Failure::failed(
+            format!("{input} holds no request"),
+            "write one on each line: {\"hardware\": \"orin-nano\", \"workload\": {\"model\": \"qwen3-4b\"}}",
+        ));
+    }
     let Some((at, error)) = first else { return Ok(Exit::Ok) };
     Err(Failure::failed(
         format!("{refused} of {line} requests were refused, the first in line {at}: {}", error.message),

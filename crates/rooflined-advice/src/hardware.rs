@@ -38,6 +38,13 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
     if let Some((first, _)) = key.split_once(',') {
         return code.at(field, message, format!("name one machine at a time: {}", shorten(first)));
     }
+    if THIS_MACHINE.contains(&key.to_lowercase().as_str()) {
+        return code.at(
+            field,
+            message,
+            format!("leave it out for this machine, which rooflinectl board shows; {ALL}"),
+        );
+    }
     if let Some(one) = one_of_several(key) {
         let name = registry
             .get(one)
@@ -62,6 +69,10 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
         format!("{ALL}; {OWN}"),
     )
 }
+
+/// What people call the machine in front of them.
+const THIS_MACHINE: [&str; 11] =
+    ["this", "here", "local", "localhost", "host", "auto", "default", "gpu", "cuda", "nvidia", "pc"];
 
 /// The accelerator of a name that counts several: `h100` of `8xh100` or `h100x8`.
 fn one_of_several(key: &str) -> Option<&str> {

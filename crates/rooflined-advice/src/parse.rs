@@ -20,7 +20,9 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => read(body),
         _ => Err(match serde_json::from_slice::<IgnoredAny>(body) {
-            Ok(_) => Code::InvalidField.at("body", "the body is not a JSON object", "send {…}"),
+            Ok(_) => {
+                Code::InvalidField.at("body", "the body is not a JSON object", "write one JSON object: {…}")
+            }
             Err(error) => not_json(body, &error),
         }),
     }
@@ -65,9 +67,9 @@ fn read_json<T: DeserializeOwned>(json: &Value) -> Result<T, Refusal> {
         }
     }
     // The first mistake was added, so there is a refusal.
-    refusals
-        .finish()
-        .and_then(|()| Err(Code::InvalidField.at("body", "the body is not this request", "send {…}")))
+    refusals.finish().and_then(|()| {
+        Err(Code::InvalidField.at("body", "the body is not this request", "write one JSON object: {…}"))
+    })
 }
 
 /// Whether a path is another one or goes on from there.

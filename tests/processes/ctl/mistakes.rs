@@ -36,7 +36,7 @@ const FILES: [(&str, &[u8]); 22] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 307] = [
+const LINES: [(&str, i32, &str); 332] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -77,6 +77,32 @@ const LINES: [(&str, i32, &str); 307] = [
     ("calibrate --fast", 2, "did you mean --quick?"),
     ("predict qwen3-4b --engine all", 2, "leave the option out"),
     ("roofline --precision fp12", 2, "known: fp64"),
+    // Sentences, tasks and sizes instead of names, and files with nothing in them.
+    ("what is a roofline", 2, "rooflinectl recommend qwen3-4b --hardware orin-nano"),
+    ("can I run llama3", 2, "to begin: rooflinectl demo"),
+    ("help me", 2, "rooflinectl help lists the commands"),
+    ("7b", 2, "to begin: rooflinectl demo"),
+    ("recommend 7b --hardware gb10", 2, "rooflinectl models list 7b"),
+    ("predict 1.5B", 2, "it is a size: name the model too"),
+    ("recommend coding --hardware gb10", 2, "it is a task: name a model for it"),
+    ("recommend all --hardware gb10", 2, "rooflinectl sweep qwen3-4b,llama-3.1-8b"),
+    ("sweep", 2, "for example: qwen3-4b,llama-3.1-8b"),
+    ("predict --requests empty.gguf", 1, "empty.gguf holds no request\nhint: write one on each line"),
+    ("predict qwen3-4b --engine none --hardware gb10", 2, "--engine none is for operations"),
+    ("recommend qwen3-4b --engine none --hardware gb10", 2, "--engine none is for operations"),
+    ("sweep qwen3-4b --engine none --hardware gb10", 2, "--engine none is for operations"),
+    ("recommend qwen3-4b --hardware gpu", 2, "leave it out for this machine"),
+    ("predict qwen3-4b --hardware localhost", 2, "leave it out for this machine"),
+    ("hardware show nvidia", 2, "which rooflinectl board shows"),
+    ("recommend qwen3-4b --hardware gb10 --users 10", 2, "did you mean --batch?"),
+    ("recommend qwen3-4b --hardware gb10 --max-ram 8GB", 2, "did you mean --max-memory"),
+    ("recommend qwen3-4b --hardware gb10 --tokens 20", 2, "did you mean --output-tokens?"),
+    ("recommend qwen3-4b --hardware gb10 --tok/s 20", 2, "did you mean --min-tokens-per-s?"),
+    ("recommend qwen3-4b --cpu-only", 2, "leave it out: --hardware names the machine"),
+    ("predict qwen3-4b --hardware gb10 --thinking", 2, "--output-tokens"),
+    ("recommend qwen3-4b --hardware gb10 --why", 2, "the answer gives its reason"),
+    ("recommend --all --hardware gb10", 2, "--modes all considers every power mode"),
+    ("predict qwen3-4b --help-all", 2, "rooflinectl man and the name of the command"),
     // Options of other programs.
     ("predict qwen3-4b -ngl 99", 2, "'-ngl' found\n\n  tip: did you mean --gpu-layers?"),
     ("predict qwen3-4b -ctk q8_0", 2, "did you mean --kv-format?"),

@@ -61,7 +61,7 @@ pub async fn compare(context: &mut Context, args: &CompareArgs, path: &Path) -> 
     let network = NetworkArgs { dimensions: args.dimensions.clone(), ..NetworkArgs::default() };
     let request = NetworkPredictRequest {
         threads: args.threads,
-        ..network.request(path, EngineChoice::Models(Engine::OnnxRuntime))?
+        ..network.request(path, Some(EngineChoice::Models(Engine::OnnxRuntime)))?
     };
     let mut client = context.client.another(TIME_LIMIT);
     if observe::has_gpu(&mut client, false).await? {
