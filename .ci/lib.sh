@@ -113,20 +113,36 @@ tree() {
     tar -xf "$BASE" -C "$into"
 }
 
+# Keeps a Debian package in the cache, without installing it: debian FILE PACKAGE
+debian() {
+    local apt into
+    dpkg-deb --info "$1" >/dev/null 2>&1 && return
+    mkdir -p "$CI_CACHE"
+    into=$(mktemp -d)
+    exec {apt}>"${CI_RUN:-/tmp}/apt.lock"
+    flock "$apt"
+    lists
+    (cd "$into" && apt-get -q download "$2")
+    exec {apt}>&-
+    mv "$into"/*.deb "$1"
+    rmdir "$into"
+}
+
 # The package of dbus-broker, which takes the place of dbus-daemon where it is installed. Sets BROKER.
 broker() {
-    local apt into
     BROKER=$CI_CACHE/dbus-broker-$CODENAME.deb
-    if ! dpkg-deb --info "$BROKER" >/dev/null 2>&1; then
-        mkdir -p "$CI_CACHE"
-        into=$(mktemp -d)
-        exec {apt}>"${CI_RUN:-/tmp}/apt.lock"
-        flock "$apt"
-        lists
-        (cd "$into" && apt-get -q download dbus-broker)
-        exec {apt}>&-
-        mv "$into"/dbus-broker_*.deb "$BROKER"
-        rmdir "$into"
+    debian "$BROKER" dbus-broker
+}
+
+# A kernel for an emulator. Sets KERNEL.
+kernel() {
+    KERNEL=$CI_CACHE/vmlinuz-$CODENAME
+    if [ ! -s "$KERNEL" ]; then
+        debian "$KERNEL.newest" linux-image-cloud-amd64
+        debian "$KERNEL.deb" "$(dpkg-deb --field "$KERNEL.newest" Depends | cut -d' ' -f1)"
+        dpkg-deb --fsys-tarfile "$KERNEL.deb" | tar -xO --wildcards './boot/vmlinuz-*' >"$KERNEL.new"
+        mv "$KERNEL.new" "$KERNEL"
+        rm "$KERNEL.deb" "$KERNEL.newest"
     fi
 }
 

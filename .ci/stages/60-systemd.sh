@@ -13,6 +13,7 @@ tree "$tree" "$CODENAME" "$BOOTED"
 packaging/tree target/release "$CI_OUT/unpacked"
 cp packaging/install.sh "$CI_OUT/unpacked/"
 "$CI_OUT/unpacked/install.sh" --root "$tree"
+tests/systemd/groups.sh target/release
 tests/systemd/engine.sh "$tree"
 tests/systemd/offline.sh "$tree"
 tests/systemd/booted.sh "$tree"
