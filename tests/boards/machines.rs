@@ -293,9 +293,14 @@ fn a_driver_that_is_not_nvidias_is_named_and_so_are_gpus_beyond_the_first() {
                  80GB HBM3, NVIDIA RTX A2000; to choose another one, set CUDA_VISIBLE_DEVICES";
     assert!(said(&board.notes, which), "{:?}", board.notes);
     assert!(!said(&changed("h100", &[]).0.notes, "GPUs"));
-    // A GPU that is switched off is said to draw nothing.
-    let (_, state) = changed("h100", &[("/rooflined/nvml/0/power_mw", "0")]);
-    assert!(state.total_power.known().is_none(), "{:?}", state.total_power);
+    // Nothing measures what is said to draw nothing, or to have a clock of nothing.
+    let zero =
+        ["power_mw", "sm_clock_mhz", "memory_clock_mhz"].map(|getter| format!("/rooflined/nvml/0/{getter}"));
+    let files: Vec<(&str, &str)> = zero.iter().map(|file| (file.as_str(), "0")).collect();
+    let (_, state) = changed("h100", &files);
+    for reason in [state.total_power.reason(), state.gpu_clock.reason(), state.memory_clock.reason()] {
+        assert!(reason.is_some_and(|reason| reason.contains("is 0: nothing measures it")), "{reason:?}");
+    }
 }
 
 #[test]
@@ -393,6 +398,24 @@ fn a_card_that_nobody_described_is_what_nvml_tells_of_it() {
         assert_eq!(Hardware::of_board(&board).unwrap().key, "cpu", "without {}", missing.0);
         assert!(said(&board.notes, "predictions are about the CPU until"), "{:?}", board.notes);
     }
+}
+
+#[test]
+fn a_virtual_gpu_is_a_part_of_its_card() {
+    let of = |name: &str, capability: &str| {
+        let files = [
+            ("/rooflined/nvml/0/name", name),
+            ("/rooflined/nvml/0/compute_capability", capability),
+            ("/rooflined/nvml/0/memory_total_bytes", "8589934592"),
+        ];
+        changed("h100", &files).0
+    };
+    let board = of("GRID T4-8Q", "7.5");
+    assert_eq!(board.key, "t4", "{:?}", board.notes);
+    assert!(board.gpu.known().unwrap().parts.share_is_unknown());
+    assert!(said(&board.notes, "is a virtual GPU with 8 GiB of a card"), "{:?}", board.notes);
+    let board = of("GRID A100D-3-40C", "8.0");
+    assert_eq!((board.key.as_str(), Hardware::of_board(&board).unwrap().sm), ("a100-80gb", 42));
 }
 
 #[test]

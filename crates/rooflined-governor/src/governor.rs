@@ -467,10 +467,10 @@ impl Governor {
         let least = hardware.least_sm_ratio();
         let assumed = hardware.kind == Kind::Integrated && point.sm_online.is_none() && least < 1.0;
         let divided = self.board.gpu.known().is_some_and(|gpu| gpu.parts.share_is_unknown());
+        let roofline = if divided { roofline.of_unknown_share() } else { roofline };
         let roofline = match () {
             () if hardware.key == UNLISTED_GPU => roofline.of_unlisted(),
-            () if divided => roofline.of_unknown_share(),
-            () if assumed => roofline.with_assumed_sm(least),
+            () if assumed && !divided => roofline.with_assumed_sm(least),
             () => roofline,
         };
         // Of a module that is not listed only the family is known, and an Orin Nano of 4 GB has half of its family's bus.

@@ -334,17 +334,27 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
         fields.iter().map(|field| ((*field).to_owned(), source_of(&nvml).to_owned())).collect()
     };
     let mut facts = facts;
-    let of_name = name.as_deref().and_then(|name| {
-        let capability = facts.parts.compute_capability.or_else(|| by_key()?.compute_capability);
-        GpuParts::instance_of_name(name, capability)
-    });
+    let virtual_gpu = name.as_deref().and_then(identity::virtual_gpu);
+    let of_card = || nominal(virtual_gpu.as_ref()?.card.as_deref()?);
+    let named = by_key().or_else(by_name).or_else(of_card);
+    let capability = facts.parts.compute_capability.or_else(|| named.as_ref()?.compute_capability);
+    let of_name =
+        name.as_deref().and_then(|name| GpuParts::instance_of_name(name, capability)).or_else(|| {
+            let of = virtual_gpu.as_ref()?;
+            GpuParts::instance(of.slices?, of.gibibytes.into(), capability)
+        });
     if let Some(instance) = of_name.filter(|_| facts.parts.instances.is_empty()) {
         // The other figures are those of the instance, and its share is one of the whole.
         facts.parts = GpuParts { is_divided: true, instances: vec![instance], ..GpuParts::default() };
     }
+    facts.parts.is_divided |= virtual_gpu.is_some();
     let one_of_several = (!facts.others.is_empty()).then(|| one_of_several(name.as_deref(), &facts.others));
     let mut notes: Vec<String> = mig_note(root, &facts.parts).into_iter().chain(one_of_several).collect();
-    let named = by_key().or_else(by_name);
+    notes.extend(
+        virtual_gpu
+            .filter(|_| facts.parts.instances.is_empty())
+            .map(|of| virtual_note(name.as_deref(), of.gibibytes)),
+    );
     let is_variant = named.as_ref().is_some_and(|entry| entry.differs_from(&facts.parts));
     let Some(nominal) = named.filter(|_| !is_variant) else {
         notes.push(unlisted(name.as_deref(), is_variant, &facts));
@@ -368,6 +378,14 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
         nvml: Some(nvml),
         ..plain(Ok(GpuDriver::Nvml))
     }
+}
+
+fn virtual_note(name: Option<&str>, gibibytes: u32) -> String {
+    format!(
+        "{} is a virtual GPU with {gibibytes} GiB of a card: nothing tells how much of the card's time it gets, so ceilings are those \
+         of the whole and their intervals reach down to an eighth",
+        name.unwrap_or("this")
+    )
 }
 
 /// Which of several GPUs is described, and how to have another one.
@@ -486,7 +504,7 @@ pub(super) fn gpu(
             GpuParts::default(),
         ),
     };
-    parts.is_divided = is_divided || !parts.instances.is_empty();
+    parts.is_divided |= is_divided || !parts.instances.is_empty();
     let name = match (name, node) {
         (Reading::Known(name), _) => Reading::Known(name),
         (_, Some(node)) => Reading::Known(node.to_owned()),

@@ -25,9 +25,9 @@ mod parts;
 use super::SysRoot;
 use super::answers::Answers;
 use super::ask::ask;
+use rooflined_core::board::Reading;
 use rooflined_core::board::details::GpuProcess;
 use rooflined_core::board::parse::{self, Temperature};
-use rooflined_core::board::{Reading, parse::hertz};
 use rooflined_core::hardware::GpuParts;
 use rooflined_core::units::{Bytes, Celsius, Hertz, Watts};
 
@@ -198,13 +198,21 @@ fn from_files(dir: &str, answers: &Answers<'_>) -> Sample {
             text => super::parsed(&path, text, expected, parse),
         }
     }
+    fn number<T>(
+        from: (&str, &Answers<'_>),
+        getter: &str,
+        expected: &str,
+        check: impl FnOnce(u64) -> Option<T>,
+    ) -> Reading<T> {
+        measured(&format!("{}/{getter}", from.0), value(from, getter, expected, parse::unsigned), check)
+    }
     let from = (dir, answers);
     Sample {
         temperature: value(from, "temperature_c", "degrees", |text| degrees(parse::signed(text)?)),
-        power: value(from, "power_mw", "a power in mW", |text| milliwatts(parse::unsigned(text)?)),
+        power: number(from, "power_mw", "a power in mW", milliwatts),
         load: value(from, "utilization_gpu_percent", "a load in percent", parse::percent),
-        clock: value(from, "sm_clock_mhz", "a clock in MHz", parse::megahertz),
-        memory_clock: value(from, "memory_clock_mhz", "a clock in MHz", parse::megahertz),
+        clock: number(from, "sm_clock_mhz", "a clock in MHz", megahertz),
+        memory_clock: number(from, "memory_clock_mhz", "a clock in MHz", megahertz),
         locked: match value(from, "locked_clocks_mhz", "two clocks in MHz", locked) {
             Reading::Known(Some(clock)) => Reading::Known(clock),
             Reading::Known(None) => Reading::absent("the GPU's clocks are not locked"),
@@ -245,9 +253,28 @@ fn degrees(value: i64) -> Option<Celsius> {
     }
 }
 
-/// A reading above what any GPU draws is an error, and nothing is what a GPU is said to draw that is switched off.
+/// A reading above what any GPU draws is an error.
 fn milliwatts(value: u64) -> Option<Watts> {
-    (1..=10_000_000).contains(&value).then_some(Watts(value as f64 / 1e3))
+    (value <= 10_000_000).then_some(Watts(value as f64 / 1e3))
+}
+
+fn megahertz(value: u64) -> Option<Hertz> {
+    parse::megahertz(&value.to_string())
+}
+
+/// A power or a clock. A GPU that works has both, so 0 stands for what nothing measures.
+fn measured<T>(what: &str, number: Reading<u64>, check: impl FnOnce(u64) -> Option<T>) -> Reading<T> {
+    match number {
+        Reading::Known(0) => Reading::absent(format!(
+            "{what} is 0: nothing measures it, as on most virtual GPUs, or the GPU is switched off"
+        )),
+        Reading::Known(value) => check(value).map_or_else(
+            || Reading::failed(format!("{what} is {value}, which is not plausible")),
+            Reading::Known,
+        ),
+        Reading::Absent { reason } => Reading::Absent { reason },
+        Reading::Failed { reason } => Reading::Failed { reason },
+    }
 }
 
 /// The library, held by a thread of its own.
@@ -447,7 +474,7 @@ fn sample(device: &Device<'_>, processes: Reading<Vec<GpuProcess>>) -> Sample {
         temperature: within("temperature", device.temperature(TemperatureSensor::Gpu), |value| {
             degrees(i64::from(value))
         }),
-        power: within("power", device.power_usage(), |value| milliwatts(u64::from(value))),
+        power: measured("NVML's power", reported("power", device.power_usage()).map(u64::from), milliwatts),
         load: within("utilisation", device.utilization_rates(), |rates| {
             parse::percent(&rates.gpu.to_string())
         }),
@@ -460,7 +487,7 @@ fn sample(device: &Device<'_>, processes: Reading<Vec<GpuProcess>>) -> Sample {
 }
 
 fn clock(what: &str, answer: Result<u32, NvmlError>) -> Reading<Hertz> {
-    within(what, answer, |megahertz| hertz(&(u64::from(megahertz) * 1_000_000).to_string()))
+    measured(&format!("NVML's {what}"), reported(what, answer).map(u64::from), megahertz)
 }
 
 fn within<T, U>(what: &str, answer: Result<T, NvmlError>, check: impl FnOnce(T) -> Option<U>) -> Reading<U> {

@@ -386,6 +386,42 @@ pub fn gpu_key(name: &str) -> Option<String> {
     Some(known.to_owned())
 }
 
+/// What a hypervisor gives a virtual machine of a card, by the name of its profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VirtualGpu {
+    /// Registry key of the card, as far as its name tells.
+    pub card: Option<String>,
+    /// Slices of its own, where the card is divided (MIG) below the hypervisor.
+    pub slices: Option<usize>,
+    pub gibibytes: u32,
+}
+
+/// `GRID T4-8Q` has 8 GB of a T4, and `GRID A100D-3-40C` three slices and 40 GB of an A100 (NVIDIA virtual GPU software, types of
+/// virtual GPUs). `None` for the name of a card.
+#[must_use]
+pub fn virtual_gpu(name: &str) -> Option<VirtualGpu> {
+    let bare = name.trim().trim_start_matches("NVIDIA ").trim_start_matches("GRID ");
+    let (of, profile) = bare.rsplit_once('-')?;
+    let gibibytes = profile.strip_suffix(['A', 'B', 'C', 'Q'])?.parse().ok()?;
+    let sliced = of.rsplit_once('-').filter(|(_, slices)| slices.len() == 1);
+    let sliced = sliced.and_then(|(card, slices)| Some((card, Some(slices.parse().ok()?))));
+    let (card, slices) = sliced.unwrap_or((of, None));
+    let whole = match card {
+        "A100" | "A100X" => "A100-SXM4-40GB".to_owned(),
+        "A100D" | "A100DX" => "A100-SXM4-80GB".to_owned(),
+        "H100" => "H100 PCIe".to_owned(),
+        "H100XM" => "H100 80GB HBM3".to_owned(),
+        "H100L" => "H100 NVL".to_owned(),
+        "H200X" => "H200".to_owned(),
+        "V100X" | "V100DX" => "V100-SXM2-32GB".to_owned(),
+        _ => match card.strip_prefix("RTX") {
+            Some(number) => format!("RTX {}", number.trim().replace("-Ada", " Ada Generation")),
+            None => card.to_owned(),
+        },
+    };
+    Some(VirtualGpu { card: gpu_key(&whole), slices, gibibytes })
+}
+
 /// `rtx-3080ti` of `RTX 3080 Ti`, `rtx-5000-ada` of `RTX 5000 Ada Generation`, `rtx-4070-laptop` of `RTX 4070 Laptop GPU`.
 fn desktop_key(bare: &str) -> Option<String> {
     let mut words = bare.split(' ');
@@ -648,6 +684,39 @@ mod tests {
         ];
         for (name, expected) in cases {
             assert_eq!(gpu_key(name).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_gpu_is_known_by_the_card_that_it_is_of() {
+        let cases = [
+            ("GRID T4-8Q", Some("t4"), None, 8),
+            ("NVIDIA L40S-48C", Some("l40s"), None, 48),
+            ("NVIDIA RTX6000-Ada-24Q", Some("rtx-6000-ada"), None, 24),
+            ("NVIDIA RTXA6000-48Q", Some("rtx-a6000"), None, 48),
+            ("GRID A100D-3-40C", Some("a100-80gb"), Some(3), 40),
+            ("NVIDIA H100XM-80C", Some("h100-sxm"), None, 80),
+            ("GRID M60-8Q", None, None, 8),
+        ];
+        for (name, card, slices, gibibytes) in cases {
+            let found = virtual_gpu(name).unwrap();
+            assert_eq!(
+                (found.card.as_deref(), found.slices, found.gibibytes),
+                (card, slices, gibibytes),
+                "{name}"
+            );
+        }
+        for name in [
+            "NVIDIA A100-SXM4-40GB",
+            "Tesla P100-PCIE-16GB",
+            "NVIDIA H20-3e",
+            "Quadro T2000 with Max-Q",
+            "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+            "NVIDIA A30 MIG 1g.6gb",
+            "GRID -Q",
+            "",
+        ] {
+            assert_eq!(virtual_gpu(name), None, "{name}");
         }
     }
 

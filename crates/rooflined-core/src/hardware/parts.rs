@@ -82,9 +82,13 @@ impl GpuParts {
     pub fn instance_of_name(name: &str, capability: Option<(u32, u32)>) -> Option<GpuInstance> {
         let profile = name.split_once(MIG)?.1;
         let (slices, rest) = profile.split_once("g.")?;
-        let slices: usize = slices.parse().ok()?;
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let gigabytes: f64 = rest.get(..digits)?.parse().ok()?;
+        Self::instance(slices.parse().ok()?, rest.get(..digits)?.parse().ok()?, capability)
+    }
+
+    /// The instance with so many slices, and gibibytes of memory.
+    #[must_use]
+    pub fn instance(slices: usize, gibibytes: f64, capability: Option<(u32, u32)>) -> Option<GpuInstance> {
         let sm = match capability? {
             // Each slice is a graphics cluster of 14 SMs.
             (8, 0) => u32::try_from(slices).ok()?.checked_mul(14)?,
@@ -92,7 +96,7 @@ impl GpuParts {
             (9, 0) => *[16, 32, 60, 64, 0, 0, 132].get(slices.checked_sub(1)?)?,
             _ => return None,
         };
-        (sm > 0).then_some(GpuInstance { sm, memory: Some(Bytes(gigabytes * 1024.0 * MIB)) })
+        (sm > 0).then_some(GpuInstance { sm, memory: Some(Bytes(gibibytes * 1024.0 * MIB)) })
     }
 
     /// SMs of the whole: CUDA cores over those of one SM.
@@ -100,11 +104,26 @@ impl GpuParts {
     pub fn sm(&self) -> Option<u32> {
         // CUDA C programming guide, arithmetic throughput of 32-bit floats: results per clock and SM.
         let per_sm = match self.compute_capability? {
+            (3, _) => 192,
             (7, _) | (6 | 8, 0) => 64,
             _ => 128,
         };
         self.cores.filter(|cores| cores % per_sm == 0 && *cores > 0).map(|cores| cores / per_sm)
     }
+}
+
+/// Operations per SM and clock of generations before those of the registry, and of a Pascal that none of them is like (CUDA C
+/// programming guide, arithmetic throughput; a multiply and an add are two).
+fn older_rates(capability: (u32, u32)) -> Option<BTreeMap<Precision, f64>> {
+    let (fp32, fp16) = match capability {
+        (3, _) => (384.0, None),
+        (5, 3) => (256.0, Some(512.0)),
+        (5, _) => (256.0, None),
+        (6, 0) => (128.0, Some(256.0)),
+        _ => return None,
+    };
+    let fp16 = fp16.map(|rate| (Precision::Fp16, rate));
+    Some([(Precision::Fp32, fp32)].into_iter().chain(fp16).collect())
 }
 
 /// The smaller chips of compute capability 7.5, TU116 and TU117, compute in pairs of halves and fours of INT8 on the units of
@@ -121,23 +140,28 @@ fn lacks_tensor_units(name: &str, capability: (u32, u32)) -> bool {
 
 impl Hardware {
     /// The entry of a card called `name` that nobody has described: its parts, and of each precision the most that any known
-    /// card of its compute capability, or else of the newest before it, computes per SM and clock. `None` where the driver
-    /// tells too little.
+    /// card of its compute capability, or else of the newest before it, computes per SM and clock; of older ones what CUDA's guide
+    /// says. `None` where the driver tells too little.
     #[must_use]
     pub fn of_parts(name: &str, clock: Hertz, parts: &GpuParts) -> Option<Self> {
         let (capability, sm, bus_bits) = (parts.compute_capability?, parts.sm()?, parts.bus_bits?);
         let memory_clock = parts.memory_clock.filter(|clock| clock.is_positive())?;
         let of =
             |entry: &&Hardware| entry.kind == Kind::Discrete && entry.compute_capability <= Some(capability);
-        let kin = registry().entries().filter(of).max_by_key(|entry| entry.compute_capability)?;
-        let mut rates: BTreeMap<Precision, f64> = BTreeMap::new();
-        for entry in
-            registry().entries().filter(of).filter(|of| of.compute_capability == kin.compute_capability)
+        let kin = registry().entries().filter(of).max_by_key(|entry| entry.compute_capability);
+        let mut rates = older_rates(capability).unwrap_or_default();
+        for entry in registry()
+            .entries()
+            .filter(|entry| kin.is_some_and(|kin| entry.compute_capability == kin.compute_capability))
+            .filter(of)
         {
             for (precision, rate) in &entry.rates {
                 let most = rates.entry(*precision).or_default();
                 *most = most.max(*rate);
             }
+        }
+        if rates.is_empty() {
+            return None;
         }
         if lacks_tensor_units(name, capability) {
             rates.retain(|precision, _| *precision == Precision::Fp32);
@@ -153,14 +177,14 @@ impl Hardware {
             kind: Kind::Discrete,
             compute_capability: Some(capability),
             sm,
-            sm_per_tpc: kin.sm_per_tpc,
+            sm_per_tpc: kin.map_or(1, |kin| kin.sm_per_tpc),
             tpc_mask_bits: None,
             gpu_clock: clock,
             rates,
             bus_bits,
             memory_clock: Some(memory_clock),
             bandwidth: BytesPerSecond(f64::from(bus_bits) / 8.0 * 2.0 * memory_clock.get()),
-            sm_pull: kin.sm_pull,
+            sm_pull: kin.and_then(|kin| kin.sm_pull),
             l2: None,
             memory: parts.memory,
             tdp: None,
@@ -266,9 +290,47 @@ mod tests {
             GpuParts { cores: Some(100), ..all.clone() },
             GpuParts { bus_bits: None, ..all.clone() },
             GpuParts { memory_clock: Some(Hertz(0.0)), ..all.clone() },
-            GpuParts { compute_capability: Some((1, 0)), ..all },
+            GpuParts { compute_capability: Some((1, 0)), ..all.clone() },
+            GpuParts { compute_capability: Some((2, 1)), ..all },
         ] {
             assert_eq!(Hardware::of_parts("a card", Hertz(2e9), &less), None, "{less:?}");
+        }
+    }
+
+    /// GB/s, and TFLOPS of singles and halves, by data sheets (recalled).
+    #[test]
+    fn cards_from_before_the_registry_have_ceilings_too() {
+        for (name, clock, told, gigabytes, fp32, fp16) in [
+            (
+                "Tesla P100-SXM2-16GB",
+                1480e6,
+                parts((6, 0), 3_584, 4_096, 715.0, 16.0),
+                732.0,
+                10.6,
+                Some(21.2),
+            ),
+            (
+                "NVIDIA GeForce GTX 1080 Ti",
+                1582e6,
+                parts((6, 1), 3_584, 352, 5_505.0, 11.0),
+                484.0,
+                11.3,
+                None,
+            ),
+            ("Tesla M60", 1178e6, parts((5, 2), 2_048, 256, 2_505.0, 8.0), 160.0, 4.8, None),
+            ("Tesla K80", 875e6, parts((3, 7), 2_496, 384, 2_505.0, 12.0), 240.0, 4.4, None),
+            ("NVIDIA TITAN V", 1455e6, parts((7, 0), 5_120, 3_072, 850.0, 12.0), 653.0, 14.9, Some(119.2)),
+        ] {
+            let made = Hardware::of_parts(name, Hertz(clock), &told).unwrap();
+            let peak = |precision| {
+                let rate: f64 = *made.rates.get(&precision)?;
+                Some(rate * f64::from(made.sm) * clock / 1e12)
+            };
+            let close = |found: f64, stated: f64| (found / stated - 1.0).abs() < 0.02;
+            assert!(close(made.bandwidth.get() / 1e9, gigabytes), "{name}: {:?}", made.bandwidth);
+            assert!(close(peak(Precision::Fp32).unwrap(), fp32), "{name}: {:?}", made.rates);
+            let halves = peak(Precision::Fp16);
+            assert!(halves.zip(fp16).map_or(halves == fp16, |(a, b)| close(a, b)), "{name}: {halves:?}");
         }
     }
 
