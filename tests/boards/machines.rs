@@ -332,6 +332,17 @@ fn clocks_and_temperatures_in_another_unit_are_none() {
 }
 
 #[test]
+fn a_table_that_ends_below_the_clock_of_its_gpu_is_none() {
+    let gpu = "/sys/class/devfreq/gpu-gpc-0";
+    let [table, now] = ["available_frequencies", "cur_freq"].map(|file| format!("{gpu}/{file}"));
+    for (clock, known) in [("315000000", 1), ("1530000000", 0)] {
+        let (board, _) = changed("agx-thor-t5000", &[(&table, "315000000"), (&now, clock)]);
+        assert_eq!(board.gpu.known().unwrap().clocks.len(), known, "{clock}");
+        assert_eq!(said(&board.notes, "the table counts"), known == 1, "{:?}", board.notes);
+    }
+}
+
+#[test]
 fn of_a_divided_gpu_the_largest_instance_counts() {
     let files = [
         ("/rooflined/nvml/0/memory_total_bytes", "85520809984"),
@@ -385,8 +396,9 @@ fn a_card_that_nobody_described_is_what_nvml_tells_of_it() {
         ("/rooflined/nvml/0/max_memory_clock_mhz", "9001"),
         ("/rooflined/nvml/0/max_sm_clock_mhz", "2535"),
     ];
-    let (board, _) = changed("gpu-unknown", &parts);
+    let (board, state) = changed("gpu-unknown", &parts);
     let made = Hardware::of_board(&board).unwrap();
+    assert_eq!(state.sm_online.known(), Some(&34), "{:?}", state.sm_online);
     assert_eq!((made.key.as_str(), made.sm, made.bus_bits), ("unlisted-gpu", 34, 128));
     assert!((made.bandwidth.get() - 288.0e9).abs() < 1e9, "{:?}", made.bandwidth);
     assert!(said(&board.notes, "predictions are guesses from the 34 SMs"), "{:?}", board.notes);

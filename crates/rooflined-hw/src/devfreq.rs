@@ -22,8 +22,14 @@ pub(super) struct GpuDevice {
 
 pub(super) fn device(root: &SysRoot) -> Option<GpuDevice> {
     let dir = directory(root)?;
-    let table = format!("{dir}/available_frequencies");
-    let clocks = ask(root, [table.clone()]).text(&table).map(parse::frequencies).unwrap_or_default();
+    let [table, now] = ["available_frequencies", "cur_freq"].map(|file| format!("{dir}/{file}"));
+    let texts = ask(root, [table.clone(), now.clone()]);
+    let mut clocks = texts.text(&table).map(parse::frequencies).unwrap_or_default();
+    let now = texts.text(&now).and_then(parse::hertz);
+    // A table that ends below the clock that it runs at lists a part of them.
+    if clocks.last().zip(now).is_some_and(|(last, now)| last.get() < 0.99 * now.get()) {
+        clocks.clear();
+    }
     Some(GpuDevice { dir, clocks })
 }
 

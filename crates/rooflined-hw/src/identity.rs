@@ -357,8 +357,11 @@ fn by_nvml(root: &SysRoot, no_tegra: &str) -> Identity {
     );
     let is_variant = named.as_ref().is_some_and(|entry| entry.differs_from(&facts.parts));
     let Some(nominal) = named.filter(|_| !is_variant) else {
-        notes.push(unlisted(name.as_deref(), is_variant, &facts));
+        let made = name.as_deref().zip(facts.max_clock.known());
+        let made = made.and_then(|(name, clock)| Hardware::of_parts(name, *clock, &facts.parts));
+        notes.push(unlisted(name.as_deref(), is_variant, made.as_ref()));
         return Identity {
+            nominal: made.map(|made| made.of_instance(&facts.parts)),
             notes,
             sources: sources(&["gpu"]),
             facts: Some(facts),
@@ -421,10 +424,7 @@ pub(crate) fn mig_instances(root: &SysRoot) -> Vec<String> {
 }
 
 /// What a GPU is called that the registry does not know, or knows another variant of, and how to describe it.
-fn unlisted(name: Option<&str>, is_variant: bool, facts: &Facts) -> String {
-    let made = name
-        .zip(facts.max_clock.known())
-        .and_then(|(name, clock)| Hardware::of_parts(name, *clock, &facts.parts));
+fn unlisted(name: Option<&str>, is_variant: bool, made: Option<&Hardware>) -> String {
     let name = name.map_or_else(|| "without a name".into(), |name| format!("{name:?}"));
     let predictions = match made {
         Some(made) => format!(
