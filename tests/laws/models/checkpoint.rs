@@ -201,6 +201,17 @@ fn a_label_that_covers_a_part_only_is_a_warning() {
 }
 
 #[test]
+fn weights_that_are_packed_in_an_unknown_way_are_told() {
+    let file = checkpoint(|file, name, rows, columns| {
+        file.tensor(&format!("{name}.dense_weights"), "I64", &[rows / 16, columns * 3 / 4])
+    });
+    let model = load(&file, Some(&config(r#"{"quant_method": "spqr", "bits": 3}"#)));
+    assert_eq!(model.bytes(), Bytes(file.sum("") as f64));
+    let told = "config.json describes 0.001 billion weights, and its tensors are understood as 0.000";
+    assert!(model.warnings.iter().any(|warning| warning.contains(told)), "{:?}", model.warnings);
+}
+
+#[test]
 fn an_index_joins_the_files_that_it_names() {
     let whole = checkpoint(|file, name, rows, columns| {
         file.tensor(&format!("{name}.weight"), "BF16", &[rows, columns])

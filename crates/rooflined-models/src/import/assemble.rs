@@ -20,6 +20,9 @@ use crate::foreign;
 use crate::model::{Drafting, Grouping, Model};
 use crate::recipe::Mix;
 
+/// Weights may differ from those that a configuration describes by this share before a warning says so.
+const UNLIKE: f64 = 0.05;
+
 /// What the tensors of one layer show.
 #[derive(Debug, Clone, Copy, Default)]
 struct LayerShapes {
@@ -125,6 +128,7 @@ pub(super) fn from_checkpoint(
 
 /// Warns where a checkpoint is not what its configuration says.
 fn check_checkpoint(model: &mut Model, config: &Config) {
+    check_weights(model, config);
     let Some(found) = &config.quantisation else {
         model.label = Some(config.dtype.key().to_owned());
         if let Some((block, share)) = label::main_block(&model.weights)
@@ -143,6 +147,26 @@ fn check_checkpoint(model: &mut Model, config: &Config) {
     let expected = config.architecture.as_ref().and_then(|architecture| config.stored(architecture).ok());
     if let Some(expected) = expected {
         label::compare(model, "config.json describes", &expected);
+    }
+}
+
+/// Warns where the tensors are not as many weights as the configuration describes: they may be packed in a way that is not known.
+#[expect(clippy::cast_precision_loss, reason = "a ratio needs no last digit")]
+fn check_weights(model: &mut Model, config: &Config) {
+    let is_text = |class| !matches!(class, Class::Tower | Class::Draft);
+    let matrices = config.architecture.iter().flat_map(Architecture::matrices);
+    let described: u128 =
+        matrices.filter(|matrix| is_text(matrix.class)).map(|matrix| matrix.parameters()).sum();
+    let text = model.weights.iter().filter(|group| is_text(group.class));
+    let found: u128 = text.map(|group| u128::from(group.parameters)).sum();
+    let billions = |weights: u128| weights as f64 / 1e9;
+    let ratio = billions(found) / billions(described).max(f64::MIN_POSITIVE);
+    if described > 0 && !(1.0 - UNLIKE..=1.0 + UNLIKE).contains(&ratio) {
+        model.warnings.push(format!(
+            "config.json describes {:.3} billion weights, and its tensors are understood as {:.3}: bytes are exact, operations may not be",
+            billions(described),
+            billions(found)
+        ));
     }
 }
 
@@ -399,10 +423,7 @@ fn complete_heads(facts: &mut Facts, seen: &[LayerShapes], warnings: &mut Vec<St
             (heads > 0 && hidden.is_multiple_of(heads)).then(|| hidden / heads)
         }),
     };
-    let said = |index: usize| match (facts.global, facts.kinds.get(index)) {
-        (Some((heads, _)), Some(LayerKind::Full)) => Some(heads),
-        _ => facts.kv_heads_by_layer.get(index).copied().or(facts.kv_heads),
-    };
+    let said = |index: usize| facts.kv_heads_by_layer.get(index).copied().or(facts.kv_heads);
     let mut differ = 0;
     let by_layer: Vec<u64> = seen
         .iter()

@@ -41,6 +41,7 @@ const CODES: &[&str] = &[
     "q_weight",
     "trellis",
     "W_q",
+    "Qidxs",
     "codes",
     "indices",
     "compressed",
@@ -69,6 +70,9 @@ const HELPERS: &[&str] = &[
     "k_scale",
     "v_scale",
     "activation_scale",
+    "pre_quant_scale",
+    "tables",
+    "tables2",
     "SCB",
     "absmax",
     "quant_map",
@@ -150,10 +154,13 @@ impl<'a> Modules<'a> {
             )
         };
         // Weights of which the codes do not show how they are laid out.
+        let flat_of = |parameters: u64, block: Block| {
+            let (rows, columns) = self.shape(tensor, parameters);
+            packed(block, rows, columns, 1)
+        };
         let flat = |bits: u64, block: Option<Block>| {
             let parameters = tensor.bytes.saturating_mul(8) / bits.max(1);
-            let (rows, columns) = self.shape(tensor, parameters);
-            packed(block.unwrap_or_else(|| narrow(bits)), rows, columns, 1)
+            flat_of(parameters, block.unwrap_or_else(|| narrow(bits)))
         };
         // Lists of modules are asked only for what may be packed in more than one way.
         let bits = || self.number(module, "width").filter(|bits| matches!(bits, 1..=8));
@@ -188,7 +195,20 @@ impl<'a> Modules<'a> {
                 let [inputs, outputs, words] = tensor.shape[..] else { return flat(4, None) };
                 packed(narrow(words / 16), outputs.saturating_mul(16), inputs.saturating_mul(16), 1)
             }
-            ("W_q", _) => flat(bits().unwrap_or(4), None),
+            // HQQ fills the last words up: the scales tell how many weights there are.
+            ("W_q", _) => {
+                let groups = self.beside(module, "scale").and_then(Tensor::elements);
+                let bits = bits().unwrap_or(4);
+                match groups.zip(self.number(module, "group")) {
+                    Some((groups, each)) => flat_of(groups.saturating_mul(each), narrow(bits)),
+                    None => flat(bits, None),
+                }
+            }
+            // QuIP#: words along the inputs.
+            ("Qidxs", _) => {
+                let each = rows.saturating_mul(bits().unwrap_or(2)).max(1);
+                packed(Block::Int4, rows, tensor.bytes.saturating_mul(8) / each, 1)
+            }
             ("codes", _) => {
                 let codebooks = self.beside(module, "codebooks").map(|codebooks| &codebooks.shape[..]);
                 match (&tensor.shape[..], codebooks) {
@@ -232,7 +252,11 @@ impl<'a> Modules<'a> {
             }
             ("weight_packed", Block::I32) => {
                 let bits = bits().unwrap_or(4);
-                let columns = columns.saturating_mul(32 / bits);
+                // The last word of a row may be filled up: its groups tell how many weights it has.
+                let groups = self.beside(module, "weight_scale").map(|scale| scale.matrix().2);
+                let whole = groups.zip(self.number(module, "group")).filter(|(groups, _)| *groups > 1);
+                let whole = whole.map_or(u64::MAX, |(groups, each)| groups.saturating_mul(each));
+                let columns = columns.saturating_mul(32 / bits).min(whole);
                 let block = match bits {
                     5.. => Block::I8,
                     4 => self.grouped(module, "weight_scale", columns),
@@ -252,6 +276,10 @@ impl<'a> Modules<'a> {
                 // bitsandbytes flattens the matrix: its shape is in a tensor, which is not read.
                 flat(4, Some(Block::Nf4))
             }
+            // modelopt and HIGGS: packed along the outputs, each of which has its scales.
+            ("weight", Block::I8 | Block::I16) if self.outputs(module) > rows => {
+                packed(Block::Int4, self.outputs(module), columns, matrices)
+            }
             ("weight", Block::I8 | Block::Int4) => {
                 let per_byte = if tensor.block == Block::I8 { 2 } else { 1 };
                 match self.beside(module, "weight_scale").map(|scale| scale.block) {
@@ -264,6 +292,13 @@ impl<'a> Modules<'a> {
                     _ => packed(tensor.block, rows, columns, matrices),
                 }
             }
+            ("weight", Block::Fp8E4m3)
+                if self.beside(module, "weight_scale").is_some_and(|scale| {
+                    matches!(scale.block, Block::E8m0 | Block::I8) && scale.matrix().2 == columns / 32
+                }) =>
+            {
+                packed(Block::Mxfp8, rows, columns, matrices)
+            }
             (part, Block::I8) if part.ends_with("_blocks") => {
                 // experts x rows x groups x 16 bytes of two weights
                 let [experts, rows, groups, bytes] = tensor.shape[..] else {
@@ -273,6 +308,12 @@ impl<'a> Modules<'a> {
             }
             _ => Ok(Packing { block: tensor.block, rows, columns, matrices, parameters: plain }),
         }
+    }
+
+    /// Rows of the scales next to a matrix, where they stand for groups of inputs; 0 without them.
+    fn outputs(&self, module: &str) -> u64 {
+        let scales = ["weight_scale", "scales"].iter().find_map(|part| self.beside(module, part));
+        scales.map(Tensor::matrix).filter(|(_, _, groups)| *groups > 1).map_or(0, |(_, rows, _)| rows)
     }
 
     fn is_method(&self, method: &str) -> bool {
@@ -367,6 +408,9 @@ mod tests {
         use Block::{Bf16, F16, F32, Fp8E4m3, I8, I16, I32, I64};
         const OUT: u64 = 4096;
         const IN: u64 = 2048;
+        // Codes of three bits, ten in a word.
+        const WORDS: u64 = IN.div_ceil(10);
+        const GROUPS: u64 = (OUT * IN / 64).div_ceil(10);
         let method = |method: &str| json!({"quant_method": method});
         let bits = |method: &str, bits: u64| json!({"quant_method": method, "bits": bits, "group_size": 128});
         let hqq = json!({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}});
@@ -377,7 +421,7 @@ mod tests {
             json!({"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": ["Linear"],
             "weights": {"num_bits": bits, "type": "int", "group_size": 128}}}})
         };
-        let cases: [(Value, &[Part]); 21] = [
+        let cases: [(Value, &[Part]); 27] = [
             (
                 method("exl2"),
                 &[("q_weight", I32, &[320, OUT]), ("q_invperm", I32, &[IN]), ("q_scale", I32, &[16, 512])],
@@ -393,6 +437,35 @@ mod tests {
                     ("scale", Bf16, &[OUT * IN / 64, 1]),
                     ("shape", I64, &[2]),
                 ],
+            ),
+            (
+                json!({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 3, "group_size": 64}}}),
+                &[("W_q", I32, &[GROUPS, 64]), ("scale", Bf16, &[OUT * IN / 64, 1])],
+            ),
+            (pack(3), &[("weight_packed", I32, &[OUT, WORDS]), ("weight_scale", Bf16, &[OUT, 16])]),
+            (
+                json!({"quant_method": "quip", "codebook": "E8P12"}),
+                &[("Qidxs", I64, &[OUT, IN / 32]), ("SU", F16, &[IN]), ("Wscale", F32, &[])],
+            ),
+            (
+                json!({"quant_method": "higgs", "bits": 4, "group_size": 256}),
+                &[
+                    ("weight", I16, &[OUT / 4, IN]),
+                    ("scales", F16, &[OUT, IN / 256]),
+                    ("tables2", F16, &[256, 256, 2]),
+                ],
+            ),
+            (
+                json!({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ", "group_size": 128}),
+                &[
+                    ("weight", I8, &[OUT / 2, IN]),
+                    ("weight_scale", Bf16, &[OUT, IN / 128]),
+                    ("pre_quant_scale", Bf16, &[IN]),
+                ],
+            ),
+            (
+                json!({"quant_method": "modelopt", "quant_algo": "MXFP8"}),
+                &[("weight", Fp8E4m3, &[OUT, IN]), ("weight_scale", I8, &[OUT, IN / 32])],
             ),
             (
                 method("aqlm"),
