@@ -370,7 +370,8 @@ fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
 }
 
 /// Objects in which composite models keep the configuration of their language model.
-const INNER: &[&str] = &["thinker_config", "text_config", "language_config", "llm_config", "language_model"];
+pub(super) const INNER: &[&str] =
+    &["thinker_config", "text_config", "language_config", "llm_config", "language_model"];
 
 /// The configuration of the language model: the innermost that names its layers, its family, or anything at all where
 /// the outer one has no layers of its own.

@@ -303,8 +303,14 @@ fn binary<'a>(operator: &str, left: &'a Node, right: &'a Node, scope: &mut dyn S
         "==" => return truth(left == right),
         "!=" => return truth(left != right),
         " in " => {
-            let list = if let Datum::Json(Value::Array(list)) = right { list.as_slice() } else { &[] };
-            return truth(list.iter().any(|value| Datum::of(Some(value)) == left));
+            return truth(match right {
+                Datum::Json(Value::Array(list)) => list.iter().any(|value| Datum::of(Some(value)) == left),
+                // Numbers that commas divide.
+                Datum::Text(text) => text
+                    .split(',')
+                    .any(|part| part.trim().parse().is_ok_and(|number| Datum::Number(number) == left)),
+                _ => false,
+            });
         }
         _ => {}
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use super::config::INNER;
 use super::families::{Defaults, Described, Family, read};
 use super::fields::Fields;
 use super::{ImportError, short};
@@ -37,6 +38,9 @@ const KEYS: &[&str] = &[
     "vq_",
     "talker",
 ];
+/// Fields that any other network has under a key like these.
+const LAYERS: &[&str] = &["num_hidden_layers", "num_layers", "n_layers", "depth"];
+const WIDTHS: &[&str] = &["hidden_size", "embed_dim", "d_model", "width"];
 /// Fields that name a tower which is published elsewhere.
 const NAMES: &[&str] =
     &["mm_vision_tower", "mm_audio_tower", "speech_encoder", "vision_tower", "audio_tower"];
@@ -67,9 +71,13 @@ impl Tower {
             .iter()
             .filter(|(key, _)| !std::ptr::eq(outer.map, parts.map) && *key != "thinker_config");
         for (key, value) in parts.map.iter().chain(beside) {
-            let is_tower = key.ends_with("_config") && KEYS.iter().any(|word| key.contains(word));
-            let Some(map) = value.as_object().filter(|map| is_tower && !map.is_empty()) else { continue };
+            let Some(map) = value.as_object().filter(|map| !map.is_empty()) else { continue };
             let fields = Fields { map };
+            let is_part = key.ends_with("_config") && !INNER.contains(&key.as_str());
+            let is_network = || fields.any(LAYERS).is_some() && fields.any(WIDTHS).is_some();
+            if !is_part || !(KEYS.iter().any(|word| key.contains(word)) || is_network()) {
+                continue;
+            }
             // Some towers say what they are, and others only belong to a model that is known.
             let place = format!("{family} {key}");
             let own = fields.text(&["model_type"]).filter(|own| !own.is_empty());
@@ -79,7 +87,7 @@ impl Tower {
             let table = if is_known { name.as_str() } else { PLAIN };
             let (tower, hidden) = Self::of(table, is_known, outer, &fields, [width, 0])?;
             towers.push(Self { name: short(&name), ..tower });
-            if key == "vision_config" {
+            if matches!(key.as_str(), "vision_config" | "vit_config") {
                 seen = hidden;
             }
         }
@@ -112,9 +120,8 @@ impl Tower {
             described.number("hidden").and_then(|hidden| Ok((described.matrices()?, hidden.unwrap_or(0))));
         let (matrices, hidden) = match sizes {
             Ok(sizes) => sizes,
-            // What is not described need not give its sizes as others do.
-            Err(_) if !is_known => (Vec::new(), 0),
-            Err(error) => return Err(error),
+            // What gives its sizes in a way of its own is refused by its name.
+            Err(_) => return Ok((Self { name: name.to_owned(), ..Self::default() }, 0)),
         };
         let is_wide = |matrix: &Matrix| {
             [matrix.rows, matrix.columns, matrix.matrices].iter().any(|size| *size > MAX_WIDTH)
@@ -187,7 +194,11 @@ mod tests {
             "vision_config": {"model_type": "idefics2", "hidden_size": 1152, "intermediate_size": 4304,
                 "num_hidden_layers": 27, "image_size": 980, "patch_size": 14},
             "perceiver_config": {"model_type": "idefics2"}});
+        // CLIP's 304 million and 95 of SAM's encoder with its neck, beside what joins them to the text model.
+        let deep = json!({"model_type": "vision", "model_name": "deeplip_b_l", "mlp_ratio": 3.7362, "image_size": 1024,
+            "width": {"clip-l-14-224": {"layers": 24, "width": 1024}, "sam_vit_b": {"layers": 12, "width": 768}}});
         for (config, expected) in [
+            (json!({"model_type": "deepseek_vl_v2", "vision_config": deep}), 304e6 + 95e6 + 12e6),
             (json!({"model_type": "gemma3", "vision_config": siglip}), 417e6),
             (json!({"model_type": "qwen2_vl", "vision_config": merged}), 667e6),
             (json!({"model_type": "lfm2_vl", "vision_config": shuffled}), 85e6 + 13e6),
@@ -209,6 +220,14 @@ mod tests {
             json!({"model_type": "x", "vision_config": {"model_type": "y", "hidden_size": 64, "depth": 2}});
         let [tower] = <[Tower; 1]>::try_from(read_from(&config)).unwrap();
         assert!(!tower.is_sized(1_000_000) && tower.is_sized(1_000_000_000));
+        // Whatever its key is, and however it gives its sizes.
+        for part in [
+            json!({"vit_config": {"model_type": "y", "hidden_size": 1152, "num_hidden_layers": 27}}),
+            json!({"sam_config": {"embed_dim": 768, "depth": 12}}),
+            json!({"vision_config": {"model_type": "siglip", "hidden_size": {"a": 1152}, "num_hidden_layers": 27}}),
+        ] {
+            assert!(!read_from(&part)[0].is_sized(10_000_000_000), "{part}");
+        }
         let named = read_from(&json!({"model_type": "x", "mm_vision_tower": "nobody/knows"}));
         assert!(!named[0].is_sized(u64::MAX) && named[0].name == "nobody/knows");
         let silent = read_from(&json!({"model_type": "x", "audio_config": {"model_type": "y"}}));

@@ -68,6 +68,14 @@ fn families_have_the_weights_that_transformers_gives_them() {
             131_596_523_520,
         ),
         (json!({"model_type": "zamba"}), 7_232_490_496),
+        // As published: 316 thousand million weights without the tower.
+        (
+            json!({"model_type": "step3_text", "hidden_size": 7168, "intermediate_size": 18432, "num_attention_heads": 64,
+            "num_attention_groups": 1, "num_hidden_layers": 61, "vocab_size": 128_815, "moe_intermediate_size": 5120,
+            "moe_num_experts": 48, "moe_top_k": 3, "share_expert_dim": 5120, "share_q_dim": 2048, "head_dim": 256,
+            "moe_layers_enum": (4..60).map(|layer: u32| layer.to_string()).collect::<Vec<_>>().join(",")}),
+            316_000_000_000,
+        ),
         // As published, the first with its tower of 1.9 thousand million.
         (
             json!({"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
