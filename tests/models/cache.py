@@ -7,15 +7,15 @@ cache that its class keeps. What another token adds, and what is there whatever 
 recurrent states in 32, as engines keep them.
 """
 
+import functools
 import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
 
 import known
-from judge import AutoModelForCausalLM, CONFIG_MAPPING, INNER, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, WIDTHS, WINDOWS, variation
+from judge import AutoModelForCausalLM, CONFIG_MAPPING, INNER, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, WIDTHS, WINDOWS, build, in_turn, variation
 
 import torch
 
@@ -53,12 +53,7 @@ def small(kind, rng):
     for _ in range(6):
         try:
             config = cls(**fields) if part is cls else cls(text_config=dict(fields))
-            with torch.device("meta"):
-                model = AutoModelForCausalLM.from_config(config)
-            if sum(parameter.numel() for parameter in model.parameters()) > MOST_PARAMETERS:
-                return None
-            config.architectures = [type(model).__name__]
-            return config
+            return config if build(config) <= MOST_PARAMETERS else None
         except Exception:  # noqa: BLE001: whatever a class says of fields that do not fit together
             for name in rng.sample(sorted(fields), min(2, len(fields))):
                 del fields[name]
@@ -106,36 +101,36 @@ def measured(config):
     return *grown, state
 
 
+def compared(ctl, kind, work, is_shown):
+    """Whether a class agrees, in words where it does not, or why it is not compared."""
+    config = small(kind, random.Random(kind))
+    if config is None:
+        return kind, None
+    config.save_pretrained(f"{work}/{kind}")
+    found = subprocess.run([ctl, "models", "inspect", f"{work}/{kind}", "-o", "json"], capture_output=True, text=True, timeout=60)
+    if found.returncode:
+        return f"{kind} (refused)", None
+    try:
+        theirs = known.made("cache", config, lambda: measured(config))
+    except known.Unbuilt as error:
+        return f"{kind} ({error})", None
+    answer = json.loads(found.stdout)
+    ours = [answer[key] for key in ("kv_bytes_per_token", "kv_bytes_per_token_long", "state_bytes")]
+    off = [abs(a - b) > CLOSE * max(a, b) for a, b in zip(ours, theirs)]
+    words = ("a token adds", "behind windows", "state")
+    told = ", ".join(f"{word} {a:g} of {b:g}" for word, a, b, bad in zip(words, ours, theirs, off) if bad or is_shown)
+    return None, f"{kind}: {told}" if any(off) else ""
+
+
 def main():
     ctl, only = sys.argv[1], {word for word in sys.argv[2:] if word != "--write"}
-    agreed, wrong, skipped = 0, [], []
+    kinds = [kind for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if (kind in only if only else kind not in EXEMPT)]
     with tempfile.TemporaryDirectory() as work:
-        for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-            if kind not in only if only else kind in EXEMPT:
-                continue
-            config = small(kind, random.Random(kind))
-            if config is None:
-                skipped.append(kind)
-                continue
-            config.save_pretrained(f"{work}/{kind}")
-            found = subprocess.run([ctl, "models", "inspect", f"{work}/{kind}", "-o", "json"], capture_output=True, text=True, timeout=60)
-            if found.returncode:
-                skipped.append(f"{kind} (refused)")
-                continue
-            try:
-                theirs = measured(config)
-            except Exception as error:  # noqa: BLE001: a class that does not run is no judge
-                skipped.append(f"{kind} ({type(error).__name__})")
-                if only:
-                    raise
-                continue
-            answer = json.loads(found.stdout)
-            ours = [answer[key] for key in ("kv_bytes_per_token", "kv_bytes_per_token_long", "state_bytes")]
-            off = [abs(a - b) > CLOSE * max(a, b) for a, b in zip(ours, theirs)]
-            agreed += not any(off)
-            if any(off) or only:
-                words = ("a token adds", "behind windows", "state")
-                wrong += [f"{kind}: " + ", ".join(f"{word} {a:g} of {b:g}" for word, a, b, bad in zip(words, ours, theirs, off) if bad or only)] * any(off)
+        answers = in_turn([functools.partial(compared, ctl, kind, work, bool(only)) for kind in kinds])
+    answers = [answer for answer, _ in answers]
+    skipped = [reason for reason, _ in answers if reason is not None]
+    wrong = [told for _, told in answers if told]
+    agreed = len(answers) - len(skipped) - len(wrong)
     print(f"caches within {CLOSE:.0%}: {agreed}; wrong: {len(wrong)}")
     print("not run:", ", ".join(skipped) or "none")
     for line in wrong:
@@ -150,5 +145,4 @@ def main():
 
 
 if __name__ == "__main__":
-    os.environ["OMP_NUM_THREADS"] = "2"
     main()

@@ -9,11 +9,16 @@ from one with other sizes, heads, experts, windows and tied tables; `save_pretra
 class (encoders, labellers, encoder-decoders, models that see and hear, and all that is no model of text) the default
 configuration is inspected, and the class is built where there is an answer. What sees or hears is inspected once more with a
 text model so small that its towers, and what joins them, are most of it. A model passes within 2 %, or refused by the name
-of its architecture. Classes that transformers cannot build are listed and count for nothing.
+of its architecture. Classes that transformers cannot build are listed and count for nothing. As many are judged at once as there are
+processors.
 """
 
+import concurrent.futures
+import contextlib
+import functools
 import inspect
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -22,6 +27,7 @@ import tempfile
 import tomllib
 import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 warnings.filterwarnings("ignore")
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -29,7 +35,8 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 import known  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
+from known import Unbuilt, made  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, initialization  # noqa: E402
 from transformers.models.auto import modeling_auto  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
@@ -86,14 +93,32 @@ def variation(cls, rng):
     return fields
 
 
+@contextlib.contextmanager
+def without_values():
+    """Tensors of what is built in here have shapes alone: computing their first values takes half of the time."""
+    names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
+    with contextlib.ExitStack() as stack:
+        for module in (torch.nn.init, initialization):
+            found = {name: lambda tensor, *_, **__: tensor for name in names if hasattr(module, name)}
+            stack.enter_context(patch.multiple(module, **found))
+        stack.enter_context(torch.device("meta"))
+        yield
+
+
 def build(config):
-    with torch.device("meta"):
-        # transformers gives weights to experts that compute nothing; published checkpoints have none for them.
-        if hasattr(config, "zero_expert_num"):
-            config.zero_expert_num = 0
-        model = AutoModelForCausalLM.from_config(config)
-    config.architectures = [type(model).__name__]
-    return parameters(model)
+    """Parameters of a text generator, whose class the configuration then names."""
+    # transformers gives weights to experts that compute nothing; published checkpoints have none for them.
+    if hasattr(config, "zero_expert_num"):
+        config.zero_expert_num = 0
+
+    def make():
+        with without_values():
+            model = AutoModelForCausalLM.from_config(config)
+        return [parameters(model), type(model).__name__]
+
+    count, name = made("AutoModelForCausalLM", config, make)
+    config.architectures = [name]
+    return count
 
 
 def parameters(model):
@@ -130,10 +155,6 @@ def judged(ctl, config, expect, folder):
     return "passed" if abs(difference) <= CLOSE else f"{difference:+.1%}: {counted} of {expected}"
 
 
-class Unbuilt(Exception):
-    """transformers cannot build the class from its own defaults."""
-
-
 def by_default(kind):
     return CONFIG_MAPPING[kind]()
 
@@ -154,12 +175,9 @@ def with_small_text(kind):
 
 def judged_class(ctl, kind, name, folder, configure):
     """The verdict on a class of that name and a configuration of its kind; None where there is no such configuration."""
-    def expect():
-        try:
-            with torch.device("meta"):
-                return parameters(getattr(transformers, name)(config))
-        except Exception as error:
-            raise Unbuilt from error
+    def make():
+        with without_values():
+            return parameters(getattr(transformers, name)(config))
 
     try:
         config = configure(kind)
@@ -170,7 +188,7 @@ def judged_class(ctl, kind, name, folder, configure):
             config.zero_expert_num = 0
     except Exception as error:
         raise Unbuilt from error
-    return judged(ctl, config, expect, folder)
+    return judged(ctl, config, lambda: made(name, config, make), folder)
 
 
 def without_nulls(fields):
@@ -188,101 +206,125 @@ def counted(fields):
         given = {key: value for key, value in given.items() if with_tower or not key.endswith("_config")}
         kind = given["model_type"]
         auto = AutoModelForImageTextToText if with_tower else AutoModelForCausalLM
+
+        def make():
+            with without_values():
+                return parameters(auto.from_config(config))
+
         try:
             config = CONFIG_MAPPING[kind](**{key: value for key, value in given.items() if key != "model_type"})
-            with torch.device("meta"):
-                model = auto.from_config(config)
+            return made(f"parameters of {auto.__name__}", config, make), with_tower
         except Exception:  # noqa: BLE001: towers need further packages
             if not with_tower:
                 raise
-            continue
-        return sum(parameter.numel() for parameter in {id(p): p for p in model.parameters()}.values()), with_tower
 
 
-def catalogue(ctl):
-    """How many models of the catalogue have transformers' parameters, those that it cannot build, and what is wrong."""
-    passed, unbuilt, wrong = 0, [], []
-    for path in sorted(CATALOGUE.glob("*.toml")):
-        for key, entry in tomllib.loads(path.read_text()).items():
-            try:
-                expected, with_tower = counted(entry["config"])
-            except Exception as error:  # noqa: BLE001: nothing to judge with
-                unbuilt.append(f"{key} ({type(error).__name__}: {str(error)[:80]})")
-                continue
-            found = subprocess.run([ctl, "models", "show", key, "-o", "json"], capture_output=True, check=True, timeout=60)
-            model = json.loads(found.stdout)
-            towers = sum(of["parameters"] for of in model["classes"] if of["class"] == "tower")
-            parameters = model["parameters"] - (0 if with_tower else towers)
-            difference = parameters / expected - 1
-            if abs(difference) <= CLOSE:
-                passed += 1
-            else:
-                wrong.append(f"{key}: {difference:+.1%}: {parameters} of {expected}")
-    return passed, unbuilt, wrong
+def listed(ctl, key, fields):
+    """Whether a model of the catalogue has transformers' parameters: None, what is wrong, or why nobody can say."""
+    try:
+        expected, with_tower = counted(fields)
+    except Exception as error:  # noqa: BLE001: nothing to judge with
+        raise Unbuilt(f"{key} ({error if isinstance(error, Unbuilt) else type(error).__name__})") from error
+    found = subprocess.run([ctl, "models", "show", key, "-o", "json"], capture_output=True, check=True, timeout=60)
+    model = json.loads(found.stdout)
+    towers = sum(of["parameters"] for of in model["classes"] if of["class"] == "tower")
+    parameters = model["parameters"] - (0 if with_tower else towers)
+    difference = parameters / expected - 1
+    return None if abs(difference) <= CLOSE else f"{key}: {difference:+.1%}: {parameters} of {expected}"
+
+
+def generator(ctl, kind, work):
+    """The verdicts on a text generator by default and with other sizes."""
+    try:
+        config = CONFIG_MAPPING[kind]()
+        cases = [(config, build(config))]
+    except Exception as error:
+        raise Unbuilt(str(error) if isinstance(error, Unbuilt) else type(error).__name__) from error
+    cases = enumerate(filter(None, [*cases, varied(kind, random.Random(kind))]))
+    return [judged(ctl, config, lambda expected=expected: expected, f"{work}/{kind}.{number}") for number, (config, expected) in cases]
+
+
+def done(call):
+    """The answer of a call, or why transformers has none."""
+    try:
+        return call(), None
+    except Unbuilt as error:
+        return None, str(error)
+
+
+def in_turn(calls):
+    """The answers of calls, of which each processor makes one at a time."""
+    # torch's own threads would not survive the fork.
+    torch.set_num_threads(1)
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
+        return list(pool.map(done, calls))
 
 
 def main():
     ctl, only = sys.argv[1], {word for word in sys.argv[2:] if word != "--write"}
-    counts, wrong, unbuilt = {"passed": 0, "refused": 0}, [], []
-    others, seeing, refused = {"passed": 0, "refused": 0}, {"passed": 0, "refused": 0}, []
+    wrong, refused, unbuilt, unknown, listing = [], [[], []], [], [], 0
+    others, seeing = {"passed": 0, "refused": 0}, {"passed": 0, "refused": 0}
     generators = [{"passed": 0, "refused": 0}, {"passed": 0, "refused": 0}]
+    asked = lambda kinds: [kind for kind in kinds if not only or kind in only]
+    # What each call is about, and the call.
+    calls = []
     with tempfile.TemporaryDirectory() as work:
-        for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-            if only and kind not in only:
-                continue
-            try:
-                config = CONFIG_MAPPING[kind]()
-                cases = [(config, build(config))]
-            except Exception as error:  # noqa: BLE001: nothing to judge with
-                unbuilt.append(f"{kind} ({type(error).__name__})")
-                continue
-            cases.append(varied(kind, random.Random(kind)))
-            for number, (config, expected) in enumerate(filter(None, cases)):
-                verdict = judged(ctl, config, lambda: expected, f"{work}/{kind}.{number}")
-                if verdict in counts:
-                    counts[verdict] += 1
-                    generators[number][verdict] += 1
-                    refused += [kind] * (verdict == "refused")
-                else:
-                    wrong.append(f"{kind}, {'varied' if number else 'default'}: {verdict}")
+        for kind in asked(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
+            calls.append((("generator", kind), functools.partial(generator, ctl, kind, work)))
         for mapping in dict.fromkeys((*OTHERS, *SEEING)):
-            for kind, name in getattr(modeling_auto, f"{mapping}_MAPPING_NAMES").items():
-                if only and kind not in only:
-                    continue
-                name = name if isinstance(name, str) else name[0]
-                sees = (with_small_text, seeing, "small text") if mapping in SEEING else None
-                for configure, counted_as, told in filter(None, ((by_default, others, "default"), sees)):
-                    try:
-                        verdict = judged_class(ctl, kind, name, f"{work}/{kind}.{name}.{told}", configure)
-                    except Unbuilt:
-                        continue
-                    if verdict in counted_as:
-                        counted_as[verdict] += 1
-                    elif verdict:
-                        wrong.append(f"{kind}, {name}, {told}: {verdict}")
-    print(f"generators: parameters within {CLOSE:.0%}: {counts['passed']}; refused by name: {counts['refused']} ({', '.join(refused)})")
+            classes = getattr(modeling_auto, f"{mapping}_MAPPING_NAMES")
+            for kind in asked(classes):
+                name = classes[kind] if isinstance(classes[kind], str) else classes[kind][0]
+                ways = [(by_default, "default"), *([(with_small_text, "small text")] if mapping in SEEING else [])]
+                for way, told in ways:
+                    folder = f"{work}/{len(calls)}"
+                    calls.append(((told, f"{kind}, {name}, {told}"), functools.partial(judged_class, ctl, kind, name, folder, way)))
+        entries = [entry for path in sorted(CATALOGUE.glob("*.toml")) for entry in tomllib.loads(path.read_text()).items()]
+        for key, entry in entries if not only else []:
+            calls.append((("catalogue", key), functools.partial(listed, ctl, key, entry["config"])))
+        answers = in_turn([call for _, call in calls])
+    for ((part, name), _), (found, error) in zip(calls, answers):
+        if part == "generator":
+            unbuilt += [f"{name} ({error})"] * (error is not None)
+            for number, verdict in enumerate(found or ()):
+                if verdict in generators[number]:
+                    generators[number][verdict] += 1
+                    refused[number] += [name] * (verdict == "refused")
+                else:
+                    wrong.append(f"{name}, {'varied' if number else 'default'}: {verdict}")
+        elif part == "catalogue":
+            unknown += [error] * (error is not None)
+            wrong += [found] * (found is not None)
+            listing += error is None and found is None
+        elif error is None and found is not None:
+            counted_as = others if part == "default" else seeing
+            if found in counted_as:
+                counted_as[found] += 1
+            else:
+                wrong.append(f"{name}: {found}")
+    counts = {verdict: sum(of[verdict] for of in generators) for verdict in ("passed", "refused")}
+    print(f"generators: parameters within {CLOSE:.0%}: {counts['passed']}; refused by name: {counts['refused']} ({', '.join(sum(refused, []))})")
     print(f"other classes: parameters within {CLOSE:.0%}: {others['passed']}; refused by name: {others['refused']}")
     print(f"with a small text model: parameters within {CLOSE:.0%}: {seeing['passed']}; refused by name: {seeing['refused']}")
     print(f"wrong: {len(wrong)}")
     print("not built by transformers:", ", ".join(unbuilt) or "none")
-    listed, is_known = 0, True
+    is_known = True
     if not only:
-        listed, unknown, differing = catalogue(ctl)
-        print(f"models of the catalogue within {CLOSE:.0%}: {listed}; not built:", ", ".join(unknown) or "none")
-        wrong += differing
+        print(f"models of the catalogue within {CLOSE:.0%}: {listing}; not built:", ", ".join(unknown) or "none")
         row = lambda what, verdicts, refused: (what, sum(verdicts.values()), verdicts["passed"], verdicts["refused"], refused)
+        ours = [entry.split(" (")[0] for entry in unknown]
         is_known = known.hold("parameters", [
             ("configuration", "judged", f"within {CLOSE:.0%}", "refused by name", "which"),
             ("---", "---", "---", "---", "---"),
-            row("text generators, by default", generators[0], known.names(refused)),
-            row("text generators, other sizes", generators[1], "those"),
+            row("text generators, by default", generators[0], known.names(refused[0])),
+            row("text generators, other sizes", generators[1], known.names(refused[1])),
             row("models that see or hear, around a small text model", seeing, "towers that no family describes"),
             row("encoders, encoder-decoders and all other classes, by default", others, "networks without text, and those above"),
-            ("models of the catalogue", listed + len(differing), listed, 0, "none"),
+            ("models of the catalogue", len(entries) - len(ours), listing, 0, f"none; transformers cannot build {known.names(ours)}"),
         ])
     for line in wrong:
         print("FAILED:", line)
-    few = counts["passed"] < 2 * LEAST or others["passed"] < LEAST_OTHERS or seeing["passed"] < LEAST_SEEING or listed < LEAST_KNOWN
+    few = counts["passed"] < 2 * LEAST or others["passed"] < LEAST_OTHERS or seeing["passed"] < LEAST_SEEING or listing < LEAST_KNOWN
     if wrong or not is_known or (not only and few):
         sys.exit(1)
 
