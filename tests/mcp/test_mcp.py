@@ -121,6 +121,7 @@ class Tools(unittest.IsolatedAsyncioTestCase):
                 ("predict", {"model": "llama-3.1-8b", "hardware": "no-such-board"}, "hint: "),
                 ("inspect_model", {"model": "/nowhere.gguf"}, "hint: "),
                 ("board_state", {}, "hint: start the daemon"),
+                ("compare", {"model": "llama-3.2-1b"}, "llama.cpp runs one GGUF file"),
             ]:
                 with self.subTest(tool=tool, arguments=arguments):
                     text, answered = await ask(client, tool, **arguments)
@@ -143,15 +144,13 @@ class Tools(unittest.IsolatedAsyncioTestCase):
                 subprocess.run([PROGRAMS / "rooflinectl", "--socket", f"{home}/run", "calibrate", "--quick", "--force", "--wait"],
                                check=True, stdout=subprocess.DEVNULL)
                 async with session("--socket", f"{home}/run") as client:
-                    compared, is_compared = await ask(client, "compare", model="llama-3.2-1b", formats="q8_0")
                     explained, is_explained = await ask(client, "explain", model="llama-3.2-1b", format="q4_k_m", engine="llama.cpp", tokens_per_s=20)
                     # Several at a time, as agents ask.
                     (state, is_state), (choice, is_choice) = await asyncio.gather(
                         ask(client, "board_state"), ask(client, "recommend", model="llama-3.2-1b", max_power_w=25, modes="all"))
             finally:
                 daemon.communicate()
-        self.assertTrue(is_state and is_choice and is_compared and is_explained, state + choice + compared + explained)
-        self.assertRegex(compared, r"llama-3\.2-1b x1 after 0 +q8_0 .* ms")
+        self.assertTrue(is_state and is_choice and is_explained, state + choice + explained)
         self.assertRegex(explained, r"20\.0 tokens/s are \d+ % below the [\d.]+ that were expected")
         self.assertIn("SIMULATED", state.upper())
         self.assertRegex(choice, r"(?m)^Use .* tokens/s")

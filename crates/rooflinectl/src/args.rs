@@ -11,7 +11,6 @@ use super::input::{
     self, EngineChoice, Kind, LimitArgs, Listed, MachineArgs, ModelArgs, OpArgs, ShapeArgs, SubjectArgs,
     Targets,
 };
-use super::model_work::{self, ModelWork};
 use super::network_args::{DimensionArgs, NetworkArgs};
 use super::output::Format;
 use super::server_address::Address;
@@ -338,22 +337,19 @@ pub struct SweepArgs {
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Operation gemv N K or gemm M N K; models by key or path, run for one step with this program's kernels; an .onnx file
+    /// Operation gemv N K or gemm M N K; a GGUF file, run in llama.cpp; an .onnx file, run in ONNX Runtime
     #[arg(value_name = "WHAT", allow_negative_numbers = true)]
     pub what: Vec<String>,
     /// Shapes: gemv 4096 (square) or 4096x1024; gemm 64 (M, with N = K = 4096) or 64x4096x1024
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     pub sizes: Vec<String>,
-    /// Weight formats, or all [default: fp32,fp16,bf16,int8,int4; a file's own]
+    /// Weight formats of operations, or all [default: fp32,fp16,bf16,int8,int4]
     #[arg(long, visible_alias = "format", value_delimiter = ',', value_parser = input::or_all(input::format))]
     pub formats: Vec<Listed<WeightFormat>>,
-    /// Batch sizes (models) [default: 1,8]
-    #[arg(long, value_delimiter = ',', value_parser = input::counts, allow_negative_numbers = true)]
-    pub batches: Vec<(u64, u64)>,
-    /// Context lengths: tokens already in the cache (models) [default: 0,1024]
+    /// Context lengths: tokens already in the cache (a GGUF file) [default: 0]
     #[arg(long, value_delimiter = ',', value_parser = input::counts_from_zero, allow_negative_numbers = true)]
     pub contexts: Vec<(u64, u64)>,
-    /// Run the inference engine itself instead of this program's kernels: llama.cpp, by its llama-bench (a GGUF file)
+    /// Inference engine that runs a GGUF file: llama.cpp, by its llama-bench
     #[arg(long, value_parser = input::engine)]
     pub engine: Option<Engine>,
     /// Program of the engine, or the directory that holds it; for an .onnx file, a Python that has onnxruntime [default: llama-bench or
@@ -363,11 +359,11 @@ pub struct CompareArgs {
     /// Threads of the engine [default: its own]
     #[arg(long, value_name = "N", value_parser = input::threads, allow_negative_numbers = true)]
     pub threads: Option<u32>,
-    /// Prompt length in tokens (engine) [default: 512]
-    #[arg(long, visible_alias = "prompt-tokens", value_name = "N", value_parser = input::count, requires = "engine", allow_negative_numbers = true)]
+    /// Prompt length in tokens (a GGUF file) [default: 512]
+    #[arg(long, visible_alias = "prompt-tokens", value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
     pub prompt: Option<u64>,
-    /// Number of tokens to generate (engine) [default: 128]
-    #[arg(long, value_name = "N", value_parser = input::count, requires = "engine", allow_negative_numbers = true)]
+    /// Number of tokens to generate (a GGUF file) [default: 128]
+    #[arg(long, value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
     pub output_tokens: Option<u64>,
     /// Runs of each test (engine) [default: 3; of an .onnx file 10, and a second]
     #[arg(long, value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
@@ -391,10 +387,8 @@ impl CompareArgs {
             ("--threads", self.threads.is_some()),
             ("--repetitions", self.repetitions.is_some()),
         ];
-        let of_others = [
-            ("--sizes", !self.sizes.is_empty()),
-            ("--formats", !self.formats.is_empty()),
-            ("--batches", !self.batches.is_empty()),
+        let of_operations = [("--sizes", !self.sizes.is_empty()), ("--formats", !self.formats.is_empty())];
+        let of_models = [
             ("--contexts", !self.contexts.is_empty()),
             ("--prompt", self.prompt.is_some()),
             ("--output-tokens", self.output_tokens.is_some()),
@@ -403,7 +397,7 @@ impl CompareArgs {
             options.iter().find(|(_, given)| *given).map(|(option, _)| *option)
         };
         if path.is_some() {
-            if let Some(option) = given(&of_others) {
+            if let Some(option) = given(&of_operations).or_else(|| given(&of_models)) {
                 return Err(Failure::usage(format!("{option} does not go with an .onnx file"))
                     .with_hint("give the sizes that it leaves open: --size 640x640 --dim batch=1"));
             }
@@ -415,36 +409,21 @@ impl CompareArgs {
         if let Some(option) = input::given(&self.dimensions).next() {
             return Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")));
         }
-        match given(&of_runs).filter(|_| self.engine.is_none()) {
-            Some(option) => Err(Failure::usage(format!("{option} belongs to an engine"))
-                .with_hint("for example: rooflinectl compare model.gguf --engine llama.cpp")),
+        let (misplaced, owner) = match self.engine_of_model() {
+            Some(_) => (given(&of_operations), "operations"),
+            None => (given(&of_runs).or_else(|| given(&of_models)), "an engine"),
+        };
+        match misplaced {
+            Some(option) => Err(Failure::usage(format!("{option} belongs to {owner}"))
+                .with_hint("for example: rooflinectl compare model.gguf --contexts 0,4096")),
             None => Ok(None),
         }
     }
 
-    /// The models that are named; `None` where operations are, or nothing.
-    ///
-    /// # Errors
-    /// A usage error that names the word which is neither, or an option that does not apply.
-    pub fn models(&self) -> Result<Option<ModelWork>, Failure> {
-        let first = self.what.first().map(String::as_str);
-        if first.is_none_or(|word| Kind::from_str(word, true).is_ok()) {
-            if !self.batches.is_empty() || !self.contexts.is_empty() {
-                return Err(Failure::usage("--batches and --contexts belong to a model")
-                    .with_hint("for example: compare model.gguf --batches 1,8 --contexts 0,1024"));
-            }
-            return Ok(None);
-        }
-        if !self.sizes.is_empty() {
-            return Err(Failure::usage("--sizes belongs to operations, not to a model"));
-        }
-        let or = |given: &[(u64, u64)], usual: &[u64]| input::each(given).unwrap_or_else(|| usual.to_vec());
-        Ok(Some(ModelWork {
-            models: self.what.iter().map(|word| input::model(word)).collect::<Result<_, _>>()?,
-            formats: input::named(&self.formats, WeightFormat::ALL),
-            batches: or(&self.batches, &model_work::DEFAULT_BATCHES),
-            contexts: or(&self.contexts, &model_work::DEFAULT_CONTEXTS),
-        }))
+    /// The engine that runs the model; `None` where operations are named, or nothing.
+    pub fn engine_of_model(&self) -> Option<Engine> {
+        let is_model = self.what.first().is_some_and(|word| Kind::from_str(word, true).is_err());
+        self.engine.or_else(|| is_model.then_some(Engine::LlamaCpp))
     }
 
     /// The operations that are named.

@@ -42,7 +42,6 @@ mod mcp;
 mod meant;
 mod measure;
 mod mistakes;
-mod model_work;
 mod models;
 mod modes;
 mod network_advice;

@@ -212,10 +212,13 @@ const QUESTIONS: &[Question] = &[
     Question {
         name: "compare",
         command: &["compare"],
-        description: "Runs a step of a model on this machine now, for some seconds, and prints it next to the prediction",
-        subject: Some(MODEL),
+        description: "Runs a file on this machine now, for some minutes, and prints its times next to the prediction",
+        subject: Some((
+            "model",
+            "Path of a GGUF file, run in llama.cpp, or of an .onnx file, run in ONNX Runtime",
+        )),
         instead: &[],
-        fields: &[FORMATS],
+        fields: &[],
     },
 ];
 

@@ -93,10 +93,12 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
                 && let Some(model) = meant::model_or_file(&typed)
             {
                 error.remove(ContextKind::ValidValue);
-                advise(
-                    &mut error,
-                    format!("operations are run here; to run a model: rooflinectl compare {model}"),
-                );
+                let what = if model.ends_with(".gguf") {
+                    "to run a model: rooflinectl compare"
+                } else {
+                    "to ask about a model: rooflinectl predict"
+                };
+                advise(&mut error, format!("operations are run here; {what} {model}"));
                 return error;
             }
             if argument.starts_with("--output") && typed.contains('.') {

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::daemon::forward::small;
 use crate::daemon::harness::{Home, eventually};
+use crate::daemon::small_model::small;
 
 const BOARDS: [&str; 3] = ["jetson-orin-nano-8gb-super", "jetson-agx-thor-t5000", "gb10"];
 const MODELS: [&str; 3] = ["llama-3.1-8b", "qwen3-30b-a3b", "tinyllama-1.1b"];

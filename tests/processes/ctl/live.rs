@@ -262,7 +262,7 @@ const LONG: [(&str, &str, &str); 4] = [
     ("bundle --root {dir}/board --file {dir}/out", "", "reading the board's files"),
     // What it answers goes elsewhere; on the same terminal its lines show how far it is.
     ("predict --requests {dir}/requests >{dir}/out", "/v1/predict", "0 lines answered"),
-    ("compare tinyllama-1.1b --formats q8_0 --batches 1 --contexts 0", "/v1/measure", "0 of 1"),
+    ("compare gemv 4096 4096 --formats q8_0", "/v1/measure", "0 of 1"),
 ];
 
 /// A daemon that answers once it may, or at once what nothing waits for, and the command line for sh.

@@ -36,7 +36,7 @@ const FILES: [(&str, &[u8]); 22] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 332] = [
+const LINES: [(&str, i32, &str); 335] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -182,7 +182,7 @@ const LINES: [(&str, i32, &str); 332] = [
     ("stop", 2, "systemctl stop rooflined"),
     ("pull qwen3:4b", 2, "models are not fetched"),
     ("tune qwen3-4b", 2, "rooflinectl recommend MODEL"),
-    ("measure Qwen3-4B", 2, "rooflinectl compare qwen3-4b"),
+    ("measure Qwen3-4B", 2, "rooflinectl predict qwen3-4b"),
     ("measure model.gguf", 2, "rooflinectl compare model.gguf"),
     ("servers --port 8080", 2, "rooflinectl explain --port 8080"),
     ("metrics --port 9100", 2, "--textfile FILE"),
@@ -420,6 +420,9 @@ const LINES: [(&str, i32, &str); 332] = [
     ("dashboard 8080", 2, "did you mean --listen 8080?"),
     ("observations forget", 2, "or --own for all of yours"),
     ("compare qwen3-4b q4_k_m", 2, "it is a weight format"),
+    ("compare qwen3-4b", 2, "rooflinectl predict qwen3-4b"),
+    ("compare model.gguf --formats int8", 2, "--formats belongs to operations"),
+    ("compare gemv 64 64 --contexts 1024", 2, "--contexts belongs to an engine"),
     ("predict vllm", 2, "it is an inference engine: name a model first"),
     ("explain", 2, "rooflinectl explain --port 8080"),
     ("explain 8080", 2, "a server's port follows --port or --from"),

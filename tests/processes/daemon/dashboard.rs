@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::forward::small;
 use super::harness::{Daemon, Home, PATIENCE, as_nobody, eventually, get, kill, skip};
+use super::small_model::small;
 
 const BOARD: &str = "jetson-orin-nano-8gb-super";
 

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::forward::{ctl, small};
 use super::harness::{Home, as_nobody, http, is_emulated, skip};
+use super::small_model::{ctl, small};
 
 const NOBODY: u32 = 65_534;
 
@@ -45,7 +45,7 @@ fn answered(home: &Home, args: &[&str]) -> Value {
 }
 
 /// The model that requests of any client may name the file by.
-pub fn inspected(home: &Home, file: &str) -> Value {
+fn inspected(home: &Home, file: &str) -> Value {
     answered(home, &["models", "inspect", file])
 }
 
@@ -289,7 +289,7 @@ fn the_engine_itself_is_run_and_put_beside_its_prediction() {
     let file = file.to_str().unwrap();
     let program = stand_in(&home);
     let folder = program.parent().unwrap().to_str().unwrap();
-    let args = ["compare", file, "--engine", "llama.cpp", "--with", folder];
+    let args = ["compare", file, "--with", folder];
     let compared = answered(&home, &args);
     let rows = compared["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "{compared}");
@@ -351,7 +351,7 @@ fn the_engine_itself_is_run_and_put_beside_its_prediction() {
     assert!(half["skipped"][0].as_str().unwrap().contains("tg128"), "{half}");
 
     // Nothing is on the PATH of these tests.
-    let missing = ctl(&home, &["compare", file, "--engine", "llama.cpp"]);
+    let missing = ctl(&home, &["compare", file]);
     let errors = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert_eq!(missing.status.code(), Some(1));
     assert!(errors.contains("llama-bench") && errors.contains("install llama.cpp"), "{errors}");

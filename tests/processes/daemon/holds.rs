@@ -104,7 +104,7 @@ fn a_calibration_tells_whether_a_mode_keeps_a_power_limit_that_no_estimate_does(
         let mut args = vec!["hold", "--max-power", &limit];
         args.extend(more);
         args.extend(["--", "true"]);
-        super::forward::ctl(&home, &args)
+        super::small_model::ctl(&home, &args)
     };
     let refused = hold(&[]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

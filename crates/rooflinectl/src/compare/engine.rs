@@ -1,4 +1,4 @@
-//! `compare FILE.gguf --engine llama.cpp`: runs the engine's own `llama-bench` and compares it with the prediction.
+//! `compare FILE.gguf`: runs the engine's own `llama-bench` and compares it with the prediction.
 //!
 //! `llama-bench -o json` prints a list with one object for each test; [`Test`] has the fields that are read. Its log goes to
 //! standard error.
@@ -81,13 +81,6 @@ fn named_file(args: &CompareArgs, engine: Engine) -> Result<PathBuf, Failure> {
             "compare runs llama.cpp only; for other engines, watch a server with rooflinectl observe",
         ));
     }
-    let others = !args.sizes.is_empty() || !args.formats.is_empty() || !args.batches.is_empty();
-    if others {
-        return Err(Failure::usage("--sizes, --formats and --batches do not go with --engine")
-            .with_hint(
-                "the engine runs the file as it is; choose the tests with --prompt, --output-tokens and --contexts",
-            ));
-    }
     match args.what.as_slice() {
         [file] if Path::new(file).extension().is_some_and(|end| end == "gguf") => {
             let whole = std::path::absolute(file).unwrap_or_else(|_| file.into());
@@ -96,8 +89,12 @@ fn named_file(args: &CompareArgs, engine: Engine) -> Result<PathBuf, Failure> {
                 .map_err(|error| Failure::of_file(&error, error.hint()))?;
             Ok(whole)
         }
-        _ => Err(Failure::usage("llama.cpp runs one GGUF file")
-            .with_hint("for example: rooflinectl compare model.gguf --engine llama.cpp")),
+        words => {
+            words.iter().try_for_each(|word| input::model(word).map(drop))?;
+            Err(Failure::usage("llama.cpp runs one GGUF file").with_hint(
+                "for example: rooflinectl compare model.gguf; a model without a file is predicted: rooflinectl predict qwen3-4b",
+            ))
+        }
     }
 }
 

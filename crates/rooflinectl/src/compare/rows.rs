@@ -17,6 +17,8 @@ const GOOD: (f64, f64) = (0.08, 0.20);
 const AS_PREDICTED: f64 = 0.20;
 /// Ceilings have intervals: a time this much under the physical bound is still possible.
 const BOUND_TOLERANCE: f64 = 1.05;
+const UNCALIBRATED: &str =
+    "the ceilings are not measured yet, so the predictions are guesses: rooflinectl calibrate";
 
 /// What `compare -o json` prints.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -168,7 +170,7 @@ impl Comparison {
             inside_interval_ratio: share(rows.iter().filter(|row| row.is_inside()).count()),
             median_error_at_calibration_ratio: quantile(&at_calibration, 0.5).filter(|_| referred),
             verdict: verdict(median, p90, rows.len(), impossible),
-            warnings: warnings(&rows, calibrated),
+            warnings: (!calibrated).then(|| UNCALIBRATED.to_owned()).into_iter().collect(),
             rows,
             ..Self::default()
         }
@@ -261,33 +263,6 @@ fn add_speedups(rows: &mut [Row]) {
         row.speedup_vs_fp16_predicted = over(fp16.predicted_time_s, row.measured.predicted_time_s);
         row.speedup_vs_fp16_measured = over(fp16.measured_time_s, row.measured.measured_time_s);
     }
-}
-
-fn warnings(rows: &[Row], calibrated: bool) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if !calibrated {
-        warnings.push(
-            "the ceilings are not measured yet, so the predictions are guesses: rooflinectl calibrate"
-                .to_owned(),
-        );
-    }
-    let mut models = rows.iter().map(|row| &row.measured).filter(|row| row.op.op().is_none());
-    if models.any(|row| row.isa.starts_with("sm_")) {
-        warnings.push(
-            "a GPU's step is products and attention; norms, rotation, activation and residuals are empty kernels, whose \
-             start is in the time and whose work is not"
-                .to_owned(),
-        );
-    }
-    let reused = rows.iter().map(|row| row.measured.reused_ratio).fold(0.0, f64::max);
-    if reused > 0.0 {
-        warnings.push(format!(
-            "not all layers found room: {} of a step's bytes came from memory that another layer alike reads too, past \
-             the cache",
-            words::percent(reused)
-        ));
-    }
-    warnings
 }
 
 /// Quantile of sorted values, interpolated between neighbours; `None` of nothing.
