@@ -5,7 +5,6 @@ mod args;
 mod calibrate;
 mod logging;
 mod manual;
-mod model;
 mod notify;
 mod power;
 mod runtime;

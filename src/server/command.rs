@@ -1,12 +1,8 @@
 //! Requests that the daemon carries out: wire → [`Command`], [`Reply`] → wire.
 
-use std::sync::Arc;
-
 use serde_json::json;
 
-use super::Control;
 use crate::archive::NAME as STATE_DIR;
-use crate::model::{NamedModel, find_models};
 use rooflined_advice::convert::{estimate, limit_key, tier_key};
 use rooflined_advice::parse::{parse, parse_list};
 use rooflined_advice::{
@@ -14,16 +10,15 @@ use rooflined_advice::{
 };
 use rooflined_api::{
     CalibrateAnswer, CalibrateRequest, EstimateAnswer, ForgottenAnswer, LearntObservation, MeasureAnswer,
-    MeasureRequest, MeasuredModel, MeasuredOp, MeasuredPowerAnswer, MeasuredRow, ModelKind,
-    ObservationRequest, ObservationsAnswer, SlowServer, Workload,
+    MeasureRequest, MeasuredOp, MeasuredPowerAnswer, MeasuredRow, ObservationRequest, ObservationsAnswer,
+    SlowServer,
 };
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::refusal::{Code, Refusal, all};
 use rooflined_core::units::{Joules, Seconds, Watts};
-use rooflined_governor::{Command, Measured, MeasuredPower, MeasuredSet, RefusedObservation, Reply, Subject};
-use rooflined_models::transformer::MAX_TOKENS;
-use rooflined_predict::calibration::{FORWARD_KV_CACHE, MAX_FORWARD_BATCH, Sample, centre, quantile};
+use rooflined_governor::{Command, Measured, MeasuredPower, MeasuredSet, RefusedObservation, Reply};
+use rooflined_predict::calibration::{Sample, centre, quantile};
 use rooflined_predict::learning::models::ObservationOutcome;
 use rooflined_predict::learning::report::Reporter;
 use rooflined_predict::snapshot::Snapshot;
@@ -44,8 +39,9 @@ pub fn calibrate(body: &[u8]) -> Result<Command, Refusal> {
 /// `POST /v1/measure`.
 ///
 /// # Errors
-/// An operation that cannot exist.
-pub async fn measure(control: &Control, request: &MeasureRequest) -> Result<Command, Refusal> {
+/// A body that is not this request, or an operation that cannot exist.
+pub fn measure(body: &[u8]) -> Result<Command, Refusal> {
+    let request: MeasureRequest = parse(body)?;
     let mut work = Vec::new();
     if let Some(op) = request.op {
         op.validate().map_err(|error| invalid_op(&error, "op"))?;
@@ -59,12 +55,7 @@ pub async fn measure(control: &Control, request: &MeasureRequest) -> Result<Comm
     let single = request.workload.iter().map(|workload| ("workload".to_owned(), workload));
     let listed = request.workloads.iter().enumerate();
     let listed = listed.map(|(index, workload)| (format!("workloads[{index}]"), workload));
-    let mut models = Vec::new();
     for (path, workload) in single.chain(listed) {
-        if workload.model.is_some() && workload.op.is_none() {
-            models.push(named_model(workload, &path)?);
-            continue;
-        }
         let op = operation(workload, &path)?;
         let format = match &workload.format {
             Some(name) => format_named(name, || format!("{path}.format"))?,
@@ -79,73 +70,19 @@ pub async fn measure(control: &Control, request: &MeasureRequest) -> Result<Comm
             "measure gemv or gemm",
         ));
     }
-    match work.len() + models.len() {
+    match work.len() {
         0 => Err(Code::MissingField.at(
             "op",
             "there is nothing to measure",
             "give op with formats, a workload, or workloads",
         )),
-        1..=MAX_MEASURED => {
-            let models = find_models(Arc::clone(&control.catalogue), models).await;
-            Ok(Command::Measure { work, models, power: request.power })
-        }
+        1..=MAX_MEASURED => Ok(Command::Measure { work, power: request.power }),
         more => Err(Code::TooMany.at(
             "workloads",
             format!("{more} operations are more than {MAX_MEASURED}"),
             "measure fewer at a time",
         )),
     }
-}
-
-/// A model at `path` of the request, which is run with a token for every sequence.
-fn named_model(workload: &Workload, path: &str) -> Result<NamedModel, Refusal> {
-    let other = |name: &str, what: &str, hint: &str| {
-        Err(Code::UnsupportedWorkload.at(format!("{path}.{name}"), what.to_owned(), hint.to_owned()))
-    };
-    if workload.phase.as_deref().is_some_and(|phase| phase != "decode") {
-        return other("phase", "the measured step adds one token to every sequence", "ask for phase decode");
-    }
-    if workload.prompt_tokens.is_some_and(|tokens| tokens > 0)
-        || workload.output_tokens.is_some_and(|tokens| tokens > 1)
-    {
-        return other("prompt_tokens", "one step is run, without a prompt", "give context_tokens instead");
-    }
-    if workload.speculative.is_some() {
-        return other("speculative", "one token is added without drafting", "leave it out");
-    }
-    if workload.cached_tokens.is_some_and(|tokens| tokens > 0) {
-        return other("cached_tokens", "every sequence has a cache of its own here", "leave it out");
-    }
-    if workload.kv_format.as_deref().is_some_and(|format| format != FORWARD_KV_CACHE.key()) {
-        return other("kv_format", "keys and values are kept in fp16 here", "leave kv_format out");
-    }
-    if workload.threads.is_some() {
-        return other(
-            "threads",
-            "a step is run with as many threads as were calibrated",
-            "leave threads out",
-        );
-    }
-    let batch = workload.batch.unwrap_or(1);
-    if !(1..=MAX_FORWARD_BATCH).contains(&batch) {
-        return Err(Code::InvalidDimension.at(
-            format!("{path}.batch"),
-            format!("the batch is {batch}"),
-            format!("give 1 to {MAX_FORWARD_BATCH}"),
-        ));
-    }
-    let context_tokens = workload.context_tokens.unwrap_or(0);
-    if context_tokens > MAX_TOKENS {
-        return Err(Code::InvalidDimension.at(
-            format!("{path}.context_tokens"),
-            format!("{context_tokens} tokens are more than {MAX_TOKENS}"),
-            "give a context that a model has",
-        ));
-    }
-    let format = workload.format.as_ref();
-    let format = format.map(|name| format_named(name, || format!("{path}.format"))).transpose()?;
-    let reference = workload.model.clone().unwrap_or_default();
-    Ok(NamedModel { reference, format, batch, context_tokens })
 }
 
 /// One observation, a list of them, or `{"observations": […]}`.
@@ -362,38 +299,16 @@ fn row(measured: Measured) -> Option<MeasuredRow> {
     let time = quantiles(&measured.sample)?;
     let calibrated = measured.predicted_at_calibration.time.value.get();
     let error = |predicted: f64| (predicted - time.value) / time.value;
-    let predicted = estimate(measured.predicted.time.map(Seconds::get));
-    let (op, format, sequences) = match &measured.subject {
-        Subject::Op(op, format) => (MeasuredOp::Op(*op), format.key().to_owned(), None),
-        Subject::Model(work) => {
-            let stored = work.model.by_block();
-            let key = work.format.map(WeightFormat::key).or_else(|| Some(stored.first()?.0.key()));
-            let model = MeasuredModel {
-                kind: ModelKind::Model,
-                model: work.reference.clone(),
-                phase: "decode".to_owned(),
-                batch: work.batch,
-                context_tokens: work.context_tokens,
-            };
-            #[expect(clippy::cast_precision_loss, reason = "at most MAX_FORWARD_BATCH")]
-            let sequences = work.batch as f64;
-            (MeasuredOp::Model(model), key.unwrap_or_default().to_owned(), Some(sequences))
-        }
-    };
-    let rate = |time: EstimateAnswer| sequences.map(|sequences| EstimateAnswer::rate(sequences, time));
     Some(MeasuredRow {
-        op,
-        format,
-        predicted_tokens_per_s: rate(predicted),
-        measured_tokens_per_s: rate(time),
-        predicted_time_s: predicted,
+        op: MeasuredOp::Op(measured.op),
+        format: measured.format.key().to_owned(),
+        predicted_time_s: estimate(measured.predicted.time.map(Seconds::get)),
         predicted_at_calibration_s: calibrated,
         measured_time_s: time,
         error_ratio: error(measured.predicted.time.value.get()),
         error_at_calibration_ratio: error(calibrated),
         drift_ratio: measured.drift_ratio,
         disturbed: measured.disturbed,
-        reused_ratio: measured.sample.reused_ratio,
         regime: measured.regime,
         runs: measured.sample.times.len() as u64,
         isa: measured.sample.isa,

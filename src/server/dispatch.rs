@@ -239,9 +239,7 @@ pub async fn dispatch(
         }
         Route::Measure => {
             caller.may_run(snapshot.control_enabled)?;
-            let (request, _) = with_files(control, call).await?;
-            let command = command::measure(control, &request).await?;
-            return Ok(Accepted::Command { command, power: false });
+            return Ok(Accepted::Command { command: command::measure(body)?, power: false });
         }
     };
     let (request, from_files) = control.files.resolve(request, caller.account()).await?;

@@ -777,6 +777,7 @@ fn control_routes_answer_on_the_control_socket_only() {
         (r#"{"op":{"kind":"gemv","n":0,"k":64}}"#, "invalid_dimension", "op.n"),
         (r#"{"op":{"kind":"gemv","n":1,"k":1},"formats":["int9"]}"#, "unknown_format", "formats[0]"),
         (r#"{"workloads":[{"op":{"kind":"gemv","n":1,"k":0}}]}"#, "invalid_dimension", "workloads[0].op.k"),
+        (r#"{"workload":{"model":"tinyllama-1.1b"}}"#, "unsupported_workload", "workload.model"),
     ] {
         let answer = ask(&control, "POST", "/v1/measure", body);
         assert_eq!((answer.status, answer.error()), (400, (code.into(), field.into())), "{body}");

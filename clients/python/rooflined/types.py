@@ -117,10 +117,6 @@ LoadKind = Literal["idle", "bandwidth", "compute", "decode"]
 ModeCause = Literal["boot", "user", "hold", "revert", "external"]
 
 
-#: What tells a model from an operation.
-ModelKind = Literal["model"]
-
-
 #: Power modes that are not listed by name.
 ModesKind = Literal["all", "live"]
 
@@ -257,10 +253,6 @@ class BoardAcceleratorCpu(BoardAcceleratorCpuOptional_):
 
 #: An accelerator of the machine.
 BoardAccelerator = Union["BoardAcceleratorGpu", "BoardAcceleratorCpu"]
-
-
-#: An operation, or a step of a model.
-Measured = Union["Op", "MeasuredModel"]
 
 
 #: A model: its key, or an object with the path of a file or the fields of a configuration.
@@ -1326,8 +1318,7 @@ class MeasureAnswer(TypedDict):
 
 
 class MeasureRequest(TypedDict, total=False):
-    """`POST /v1/measure` (control socket): run operations, or a step of models, now. Give `op` with `formats`, a
-    `workload`, or `workloads`."""
+    """`POST /v1/measure` (control socket): run operations now. Give `op` with `formats`, a `workload`, or `workloads`."""
 
     #: Formats for `op`; default `["fp32"]`.
     formats: List[str]
@@ -1336,25 +1327,10 @@ class MeasureRequest(TypedDict, total=False):
     #: Measure power and energy too: each operation runs again and again until the power meter has seen it, which takes a
     #: second of each, or some with a slow meter.
     power: bool
-    #: One operation or model, with its `format`.
+    #: One operation, with its `format`.
     workload: Optional["Workload"]
-    #: Several operations or models, each with its `format`.
+    #: Several operations, each with its `format`.
     workloads: List["Workload"]
-
-
-class MeasuredModel(TypedDict):
-    """A step of a model: a token for every sequence."""
-
-    #: Batch size in sequences.
-    batch: int
-    #: Tokens in the cache of each before.
-    context_tokens: int
-    #: `model`.
-    kind: "ModelKind"
-    #: As it was asked for.
-    model: "ModelRequest"
-    #: `decode`.
-    phase: "Phase"
 
 
 class MeasuredPowerAnswerOptional_(TypedDict, total=False):
@@ -1380,7 +1356,7 @@ class MeasuredPowerAnswerOptional_(TypedDict, total=False):
 
 
 class MeasuredPowerAnswer(MeasuredPowerAnswerOptional_):
-    """Power and energy of one measured operation or model. What is unknown is `null`, with the reason; never 0."""
+    """Power and energy of one measured operation. What is unknown is `null`, with the reason; never 0."""
 
     #: Names of the power rails that were added up.
     rails: List[str]
@@ -1391,19 +1367,12 @@ class MeasuredRowOptional_(TypedDict, total=False):
     disturbed: Optional[str]
     #: Reference read bandwidth during the measurement over that of the calibration.
     drift_ratio: Optional[float]
-    #: The same as measured.
-    measured_tokens_per_s: Optional["EstimateAnswer"]
     #: Power and energy; `null` where they were not asked for.
     power: Optional["MeasuredPowerAnswer"]
-    #: Predicted tokens per second over all sequences. Absent for an operation.
-    predicted_tokens_per_s: Optional["EstimateAnswer"]
-    #: For a model whose layers did not all fit, the share of its bytes that came from memory which another layer alike
-    #: reads too; 0 where each has its own.
-    reused_ratio: float
 
 
 class MeasuredRow(MeasuredRowOptional_):
-    """One measured operation or model next to its prediction."""
+    """One measured operation next to its prediction."""
 
     #: Side of the roofline that it lies on: `memory` or `compute`.
     bound: "Bound"
@@ -1411,7 +1380,7 @@ class MeasuredRow(MeasuredRowOptional_):
     error_at_calibration_ratio: float
     #: (predicted - measured) / measured.
     error_ratio: float
-    #: Storage of the weights; of a file, what most of its bytes are.
+    #: Storage of the weights.
     format: str
     #: Instruction set of the kernel, such as `avx512`.
     isa: str
@@ -1419,8 +1388,8 @@ class MeasuredRow(MeasuredRowOptional_):
     limit: "Limit"
     #: Where the runs lie most densely (half-sample mode), with the 5 % and 95 % quantiles.
     measured_time_s: "EstimateAnswer"
-    #: The operation, or `{"kind":"model",…}`.
-    op: "Measured"
+    #: The operation.
+    op: "Op"
     #: Predicted from the calibration alone.
     predicted_at_calibration_s: float
     #: Predicted for the memory system as the probe saw it during the measurement.

@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::request::Request;
-use rooflined_api::{
-    HoldRequest, MeasureRequest, NetworkPredictRequest, ObservationRequest, RecommendRequest, Workload,
-};
+use rooflined_api::{HoldRequest, NetworkPredictRequest, ObservationRequest, RecommendRequest, Workload};
 use rooflined_core::refusal::Refusal;
 
 /// Is given a model or a network and the field that errors name.
@@ -90,17 +88,6 @@ impl NamesModels for Vec<ObservationRequest> {
             network.map_or(Ok(()), |request| {
                 of_network(request, &format!("observations[{index}].network."), visit)
             })
-        })
-    }
-}
-
-impl NamesModels for MeasureRequest {
-    fn each_model(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
-        if let Some(workload) = &mut self.workload {
-            of_workload(workload, "", visit)?;
-        }
-        self.workloads.iter_mut().enumerate().try_for_each(|(index, workload)| {
-            workload.model.as_mut().map_or(Ok(()), |model| visit(model, &format!("workloads[{index}].model")))
         })
     }
 }

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{EstimateAnswer, Workload, nullable};
 use rooflined_core::names::Op;
 
-/// `POST /v1/measure` (control socket): run operations, or a step of models, now. Give `op` with `formats`, a `workload`,
-/// or `workloads`.
+/// `POST /v1/measure` (control socket): run operations now. Give `op` with `formats`, a `workload`, or `workloads`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -18,10 +17,10 @@ pub struct MeasureRequest {
     /// Formats for `op`; default `["fp32"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable::or_default")]
     pub formats: Vec<String>,
-    /// One operation or model, with its `format`.
+    /// One operation, with its `format`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<Workload>,
-    /// Several operations or models, each with its `format`.
+    /// Several operations, each with its `format`.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable::or_default")]
     pub workloads: Vec<Workload>,
     /// Measure power and energy too: each operation runs again and again until the power meter has seen it, which takes a
@@ -32,25 +31,21 @@ pub struct MeasureRequest {
 
 /// What tells a model from an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
-    /// A step of a whole model.
+    /// A prompt or a token of a model.
     Model,
 }
 
-/// A step of a model: a token for every sequence.
+/// A prompt or a token of a model in an engine, which `rooflinectl compare` measures and the daemon does not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredModel {
     /// `model`.
     pub kind: ModelKind,
     /// As it was asked for.
-    #[cfg_attr(test, schema(value_type = crate::schema::ModelRequest))]
     pub model: serde_json::Value,
-    /// `decode`.
-    #[cfg_attr(test, schema(value_type = crate::schema::Phase))]
+    /// `prefill` or `decode`.
     pub phase: String,
     /// Batch size in sequences.
     pub batch: u64,
@@ -101,21 +96,15 @@ impl MeasuredOp {
     }
 }
 
-/// One measured operation or model next to its prediction.
+/// One measured operation next to its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct MeasuredRow {
-    /// The operation, or `{"kind":"model",…}`.
-    #[cfg_attr(test, schema(value_type = crate::schema::Measured))]
+    /// The operation.
+    #[cfg_attr(test, schema(value_type = crate::schema::Op))]
     pub op: MeasuredOp,
-    /// Storage of the weights; of a file, what most of its bytes are.
+    /// Storage of the weights.
     pub format: String,
-    /// Predicted tokens per second over all sequences. Absent for an operation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub predicted_tokens_per_s: Option<EstimateAnswer>,
-    /// The same as measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measured_tokens_per_s: Option<EstimateAnswer>,
     /// Predicted for the memory system as the probe saw it during the measurement.
     pub predicted_time_s: EstimateAnswer,
     /// Predicted from the calibration alone.
@@ -130,10 +119,6 @@ pub struct MeasuredRow {
     pub drift_ratio: Option<f64>,
     /// What disturbed the measurement; `null` if nothing did.
     pub disturbed: Option<String>,
-    /// For a model whose layers did not all fit, the share of its bytes that came from memory which another layer
-    /// alike reads too; 0 where each has its own.
-    #[serde(default)]
-    pub reused_ratio: f64,
     /// Regime it was measured in.
     pub regime: String,
     /// Number of timed runs.
@@ -153,7 +138,7 @@ pub struct MeasuredRow {
     pub power: Option<MeasuredPowerAnswer>,
 }
 
-/// Power and energy of one measured operation or model. What is unknown is `null`, with the reason; never 0.
+/// Power and energy of one measured operation. What is unknown is `null`, with the reason; never 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct MeasuredPowerAnswer {

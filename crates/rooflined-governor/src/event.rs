@@ -1,14 +1,11 @@
 //! What the governor is told: readings, requests and answers.
 
-use std::sync::Arc;
-
 use super::policy::Policy;
 use super::servers::ServerReport;
 use rooflined_core::board::{BoardState, OrderAnswer, OrderFailure};
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Seconds;
-use rooflined_models::model::Model;
 use rooflined_predict::calibration::{PlanKind, ProbeEvent};
 use rooflined_predict::learning::Observed;
 use rooflined_predict::learning::report::{Reporter, Selection};
@@ -89,11 +86,9 @@ pub enum Command {
         /// The job; `None` = whichever runs.
         job: Option<u64>,
     },
-    /// Measure operations or models now. Replied to with [`Reply::Measured`](super::Reply::Measured).
+    /// Measure operations now. Replied to with [`Reply::Measured`](super::Reply::Measured).
     Measure {
         work: Vec<(Op, WeightFormat)>,
-        /// Models to run a step of, and why others cannot be.
-        models: Vec<Result<ModelWork, String>>,
         /// Report power and energy too.
         power: bool,
     },
@@ -161,17 +156,4 @@ impl ControlRequest {
     pub(super) const fn waits(&self) -> bool {
         !matches!(self, Self::Renew { .. } | Self::Release { .. })
     }
-}
-
-/// A model of which a step is to be measured: a token for every sequence.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ModelWork {
-    /// As it was asked for: a key, or `{"path": …}`.
-    pub reference: serde_json::Value,
-    /// The format asked for; `None` = as its file is stored.
-    pub format: Option<WeightFormat>,
-    pub model: Arc<Model>,
-    pub batch: u64,
-    /// Tokens in the cache of each.
-    pub context_tokens: u64,
 }

@@ -204,9 +204,9 @@ impl Governor {
                 self.calibrate_requested(now, request, plan, effects);
             }
             Command::Cancel { job } => self.cancel(ticket, job, effects),
-            Command::Measure { work, models, power } => {
+            Command::Measure { work, power } => {
                 let request = MeasurementRequest { ticket, power };
-                self.measure_requested(now, request, &work, models, effects);
+                self.measure_requested(now, request, &work, effects);
             }
             Command::Observe { by, observations, servers } => {
                 self.observed(now, ticket, &by, (&observations, &servers), effects);
@@ -810,10 +810,7 @@ mod tests {
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
         let effects = governor.handle(
             at(1.0),
-            Event::Requested {
-                ticket: 2,
-                command: Command::Measure { work, models: Vec::new(), power: false },
-            },
+            Event::Requested { ticket: 2, command: Command::Measure { work, power: false } },
         );
         assert!(matches!(&replies(&effects)[..], [(2, Reply::Refused(Refusal { code: Code::Busy, .. }))]));
     }
@@ -855,10 +852,7 @@ mod tests {
         let work = vec![(op, WeightFormat::Bf16), (op, WeightFormat::Nf4)];
         let (job, plan) = started(&governor.handle(
             at(5.0),
-            Event::Requested {
-                ticket: 7,
-                command: Command::Measure { work, models: Vec::new(), power: false },
-            },
+            Event::Requested { ticket: 7, command: Command::Measure { work, power: false } },
         ))
         .unwrap();
         // Neighbours take half of the bandwidth while it is measured.
@@ -939,10 +933,7 @@ mod tests {
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
         let (job, plan) = started(&governor.handle(
             at(4.0),
-            Event::Requested {
-                ticket: 3,
-                command: Command::Measure { work, models: Vec::new(), power: false },
-            },
+            Event::Requested { ticket: 3, command: Command::Measure { work, power: false } },
         ))
         .unwrap();
         run(&mut governor, at(4.0), job, &plan, 50e-9);
@@ -1043,10 +1034,7 @@ mod tests {
         let work = vec![(Op::Gemv { n: 64, k: 64 }, WeightFormat::Fp32)];
         let (job, plan) = started(&governor.handle(
             at(1.0),
-            Event::Requested {
-                ticket: 5,
-                command: Command::Measure { work, models: Vec::new(), power: false },
-            },
+            Event::Requested { ticket: 5, command: Command::Measure { work, power: false } },
         ))
         .unwrap();
         assert!(matches!(plan.steps[0].kernel, Kernel::Gemv { n: 64, k: 64, .. }));

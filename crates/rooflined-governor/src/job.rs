@@ -1,8 +1,10 @@
 //! The running probe child: who asked for it, what it is for, and what it has said so far.
 
+use super::Ticket;
 use super::metering::Metering;
-use super::{Subject, Ticket};
 use rooflined_core::board::OperatingPoint;
+use rooflined_core::operation::Op;
+use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::Seconds;
 use rooflined_predict::calibration::{Kernel, OtherWork, PlanKind, Sample};
 
@@ -61,7 +63,7 @@ pub(super) struct CalibrationRequest {
 #[derive(Debug)]
 pub(super) struct Measuring {
     pub(super) ticket: Ticket,
-    pub(super) work: Vec<(Subject, Kernel)>,
+    pub(super) work: Vec<((Op, WeightFormat), Kernel)>,
     pub(super) samples: Vec<Sample>,
     pub(super) skipped: Vec<String>,
     /// `Some` once the probe said it was done, with why it was cut short if it was.

@@ -31,10 +31,10 @@ mod servers;
 
 pub use self::control::{StoredHold, StoredHolds};
 pub use self::effects::{AuditEvent, AuditRecord, Effect, Severity, StoreItem};
-pub use self::event::{Client, Command, ControlRequest, Event, ModelWork, Ticket};
+pub use self::event::{Client, Command, ControlRequest, Event, Ticket};
 pub use self::governor::Governor;
 pub use self::policy::Policy;
-pub use self::reply::{Measured, MeasuredPower, MeasuredSet, RefusedObservation, Reply, Subject};
+pub use self::reply::{Measured, MeasuredPower, MeasuredSet, RefusedObservation, Reply};
 pub use self::servers::{ServerReport, SlowServers};
 pub use rooflined_predict::learning::Observed;
 pub use rooflined_predict::snapshot::Now;

@@ -546,8 +546,7 @@ mod tests {
             meter_shows: impl Fn(f64) -> f64,
         ) -> Measured {
             let work = vec![(Op::Gemv { n: 4096, k: 4096 }, WeightFormat::Int8)];
-            let asked =
-                Event::Requested { ticket: 1, command: Command::Measure { work, models: Vec::new(), power } };
+            let asked = Event::Requested { ticket: 1, command: Command::Measure { work, power } };
             let (job, plan) = self.tell(asked).unwrap();
             assert!(plan.holds.is_empty() || power);
             let (idle, loads): (Vec<&Hold>, Vec<&Hold>) =

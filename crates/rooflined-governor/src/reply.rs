@@ -1,6 +1,5 @@
 //! Answers to what clients want.
 
-use super::event::ModelWork;
 use rooflined_core::board::SwitchReport;
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
@@ -63,24 +62,18 @@ pub enum Reply {
 /// Measured operations beside their predictions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredSet {
-    /// One for each operation and format, or model, that could be measured.
+    /// One for each operation and format that could be measured.
     pub rows: Vec<Measured>,
     /// What could not be measured, and why.
     pub skipped: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum Subject {
-    /// An operation, and the storage of its weights.
-    Op(Op, WeightFormat),
-    /// A step of a model.
-    Model(ModelWork),
-}
-
-/// One measured operation or model.
+/// One measured operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    pub subject: Subject,
+    pub op: Op,
+    /// Storage of its weights.
+    pub format: WeightFormat,
     /// The sample with its raw times.
     pub sample: Sample,
     /// Regime that the sample was taken in.
@@ -97,7 +90,7 @@ pub struct Measured {
     pub power: Option<MeasuredPower>,
 }
 
-/// Power and energy of one measured operation or model. What is not known is `None`, with the reason.
+/// Power and energy of one measured operation. What is not known is `None`, with the reason.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MeasuredPower {
     /// Mean power while it ran again and again.

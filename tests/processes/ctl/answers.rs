@@ -213,8 +213,6 @@ fn measure(request: &MeasureRequest) -> MeasureAnswer {
         let power = request.power.then(|| metered(format == "fp32"));
         MeasuredRow {
             op: rooflined_api::MeasuredOp::Op(op),
-            predicted_tokens_per_s: None,
-            measured_tokens_per_s: None,
             format,
             predicted_time_s: predicted.time_s,
             predicted_at_calibration_s: predicted.time_s.value,
@@ -222,7 +220,6 @@ fn measure(request: &MeasureRequest) -> MeasureAnswer {
             error_ratio: 0.03,
             error_at_calibration_ratio: 0.03,
             disturbed: None,
-            reused_ratio: 0.0,
             drift_ratio: Some(0.98),
             regime: "near".into(),
             runs: 31,

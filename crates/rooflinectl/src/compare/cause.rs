@@ -98,8 +98,6 @@ mod tests {
         let measured = MeasuredRow {
             op: MeasuredOp::Op(Op::Gemv { n: 4096, k: 4096 }),
             format: "q4_0".into(),
-            predicted_tokens_per_s: None,
-            measured_tokens_per_s: None,
             predicted_time_s: EstimateAnswer { value: 1e-4, low: 9e-5, high: 1.1e-4 },
             predicted_at_calibration_s: 1e-4,
             measured_time_s: time,
@@ -107,7 +105,6 @@ mod tests {
             error_at_calibration_ratio: -0.5,
             drift_ratio: Some(0.7),
             disturbed: Some("seen".into()),
-            reused_ratio: 0.0,
             regime: "near".into(),
             runs: 9,
             isa: "avx2".into(),

@@ -165,8 +165,11 @@ async fn run(
                 let prediction = predict(&mut client, file, test, on_gpu).await?;
                 serial = prediction.serial;
                 simulated |= prediction.simulated;
+                let tokens = tokens_of(test);
                 let measured = row(repetitions(args, on_gpu), test, file, rate, &prediction);
                 rows.push(Row {
+                    predicted_tokens_per_s: Some(EstimateAnswer::rate(tokens, prediction.time_s)),
+                    measured_tokens_per_s: Some(rate),
                     test: Some(label(test)),
                     threads: test.n_threads,
                     prompt_tokens: Some(test.n_prompt).filter(|tokens| *tokens > 0),
@@ -321,7 +324,12 @@ async fn predict(
     Ok(client.post("/v1/predict", &request).await?.parse()?)
 }
 
+/// Tokens that the time of a test is of: the prompt, or one that is written.
 #[expect(clippy::cast_precision_loss, reason = "counts of tokens stay far below 2^53")]
+const fn tokens_of(test: &Test) -> f64 {
+    if test.n_prompt > 0 { test.n_prompt as f64 } else { 1.0 }
+}
+
 fn row(
     runs: u64,
     test: &Test,
@@ -329,8 +337,7 @@ fn row(
     measured: EstimateAnswer,
     prediction: &PredictAnswer,
 ) -> MeasuredRow {
-    let prompt = test.n_prompt > 0;
-    let tokens = if prompt { test.n_prompt as f64 } else { 1.0 };
+    let tokens = tokens_of(test);
     let time = EstimateAnswer {
         value: tokens / measured.value,
         low: tokens / measured.high,
@@ -339,7 +346,7 @@ fn row(
     let op = MeasuredModel {
         kind: ModelKind::Model,
         model: json!({ "path": file }),
-        phase: if prompt { "prefill" } else { "decode" }.to_owned(),
+        phase: if test.n_prompt > 0 { "prefill" } else { "decode" }.to_owned(),
         batch: 1,
         context_tokens: test.n_depth,
     };
@@ -348,8 +355,6 @@ fn row(
     MeasuredRow {
         op: MeasuredOp::Model(op),
         format: format.unwrap_or_else(|| "unknown".to_owned()),
-        predicted_tokens_per_s: Some(EstimateAnswer::rate(tokens, prediction.time_s)),
-        measured_tokens_per_s: Some(measured),
         predicted_time_s: prediction.time_s,
         predicted_at_calibration_s: prediction.time_s.value,
         measured_time_s: time,
@@ -357,7 +362,6 @@ fn row(
         error_at_calibration_ratio: error_ratio,
         drift_ratio: None,
         disturbed: None,
-        reused_ratio: 0.0,
         regime: "engine".to_owned(),
         runs,
         isa: test.backends.clone().unwrap_or_else(|| "unknown".to_owned()),

@@ -84,6 +84,11 @@ pub struct Row {
     /// Cache format that the engine says it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_format: Option<String>,
+    /// Predicted tokens per second of a model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted_tokens_per_s: Option<EstimateAnswer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_tokens_per_s: Option<EstimateAnswer>,
     /// Pictures that a network took, over the time of all runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_pictures_per_s: Option<f64>,
@@ -115,6 +120,8 @@ impl Row {
             test: None,
             threads: None,
             kv_format: None,
+            predicted_tokens_per_s: None,
+            measured_tokens_per_s: None,
             measured_pictures_per_s: None,
             measured_duration_s: None,
             prompt_tokens: None,
@@ -242,7 +249,7 @@ const COLUMNS: [Column<Row>; 14] = [
         row.measured.op.op().is_none().then(|| format!("{} to {}", words::time(low), words::time(high)))
     }),
     (">measured", |row| Some(words::time(row.measured.measured_time_s.value))),
-    (">tokens/s", |row| row.measured.measured_tokens_per_s.map(|rate| significant(rate.value))),
+    (">tokens/s", |row| row.measured_tokens_per_s.map(|rate| significant(rate.value))),
     (">pictures/s", |row| row.measured_pictures_per_s.map(significant)),
     (">error", |row| Some(words::signed_percent(row.measured.error_ratio))),
     (">drift", |row| row.measured.drift_ratio.map(|drift| words::signed_percent(drift - 1.0))),
@@ -310,15 +317,12 @@ mod tests {
         MeasuredRow {
             op: MeasuredOp::Op(Op::Gemv { n: 4096, k: 4096 }),
             format: format.to_owned(),
-            predicted_tokens_per_s: None,
-            measured_tokens_per_s: None,
             predicted_time_s: around(predicted),
             predicted_at_calibration_s: predicted,
             measured_time_s: around(measured),
             error_ratio: (predicted - measured) / measured,
             error_at_calibration_ratio: (predicted - measured) / measured,
             disturbed: None,
-            reused_ratio: 0.0,
             drift_ratio: None,
             regime: "near".to_owned(),
             runs: 10,

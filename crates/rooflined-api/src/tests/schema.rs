@@ -397,15 +397,6 @@ pub enum BoardAccelerator {
     },
 }
 
-/// An operation, or a step of a model.
-#[derive(ToSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "another crate's type has no schema")]
-pub enum Measured {
-    Op(Op),
-    Model(MeasuredModel),
-}
-
 /// A model: its key, or an object with the path of a file or the fields of a configuration.
 #[derive(ToSchema)]
 #[serde(untagged)]
