@@ -178,7 +178,6 @@ fn measure(step: Step) -> Outcome<Option<f64>> {
     let plan = Plan {
         steps: vec![step],
         holds: Vec::new(),
-        models: Vec::new(),
         accelerator: Accelerator::default(),
         cpus: vec![],
         warm_up_s: 0.2,

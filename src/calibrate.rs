@@ -296,7 +296,6 @@ mod tests {
         let plan = Plan {
             steps: Vec::new(),
             holds: Vec::new(),
-            models: Vec::new(),
             accelerator: Accelerator::Cpu,
             cpus: Vec::new(),
             warm_up_s: 0.0,

@@ -168,7 +168,6 @@ fn the_probe_rests_first_and_then_holds_each_load_on_this_machine_and_says_what_
         steps: vec![Step { kernel: Kernel::Wake, threads: 1, budget_s: 0.001 }],
         // Loads first: the probe puts the idle one before all that works.
         holds: loads.chain([None]).map(|kernel| Hold { kernel, threads: 1, hold_s: 0.05 }).collect(),
-        models: Vec::new(),
         accelerator: Accelerator::default(),
         cpus: Vec::new(),
         warm_up_s: 0.05,

@@ -393,7 +393,6 @@ fn plan() -> Plan {
     Plan {
         steps: vec![],
         holds: Vec::new(),
-        models: Vec::new(),
         accelerator: Accelerator::default(),
         cpus: vec![],
         warm_up_s: 1.0,

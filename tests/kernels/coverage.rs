@@ -14,7 +14,6 @@ fn tested(name: &str) -> bool {
         FORMATS.iter().flat_map(|format| [1, 2, 4, 8].map(|batch| format!("gemv_{}_b{batch}", format.name)));
     let simple =
         ["stream_read", "stream_write", "stream_copy", "stream_triad", "l2_read", "empty", "spin", "fma_f32"];
-    let attention = ["attention_split", "attention_merge"];
     let mma = [
         "mma_f16_f32",
         "mma_f16_f16",
@@ -27,7 +26,6 @@ fn tested(name: &str) -> bool {
         "mma_mxf8",
     ];
     simple.contains(&name)
-        || attention.contains(&name)
         || mma.contains(&name)
         || TILES.iter().any(|tile| tile.entry == name)
         || gemv.into_iter().any(|of| of == name)

@@ -74,13 +74,6 @@ impl Device {
         self.buffer(&vec![POISON; bytes], true)
     }
 
-    /// Bytes that the kernel may read, after one that wrote them.
-    pub fn as_input(&mut self, buffer: Buffer) {
-        let used = self.uses.get_mut(&buffer.address).unwrap();
-        used.output = false;
-        used.written.fill(0);
-    }
-
     fn buffer(&mut self, content: &[u8], output: bool) -> Buffer {
         let bytes = content.len();
         let allocation = self.arena.place(&[&[POISON; OFFSET], content].concat());

@@ -59,7 +59,6 @@ fn verified(scenario: &Scenario) -> (BTreeMap<String, (String, Value)>, String, 
 /// Whether the check of that name launches the entry.
 fn launches(check: &str, entry: &str) -> bool {
     check == entry
-        || (entry.starts_with("attention_") && check.starts_with("attention_"))
         // What the other streams have written is summed by the one that reads.
         || (entry == "stream_read" && check.starts_with("stream_"))
 }

@@ -27,7 +27,6 @@ pub fn plan(kernels: &[Kernel]) -> Plan {
     Plan {
         steps: kernels.iter().map(|kernel| Step { kernel: *kernel, threads: 2, budget_s: 0.005 }).collect(),
         holds: Vec::new(),
-        models: Vec::new(),
         accelerator: Accelerator::Gpu,
         cpus: Vec::new(),
         warm_up_s: 0.05,
@@ -125,7 +124,7 @@ fn every_kernel_of_an_orin_and_of_an_ada_card_computes_what_it_should() {
         let worst = interpreted.map(|(_, error)| *error).fold(0.0, f64::max);
         println!("{capability:?}: {} kernels ran, worst error {worst:.1e}", ran.len());
         assert!(worst < 1e-5, "{ran:?}");
-        // Streams, arithmetic, twelve formats at four batches, attention.
+        // Streams, arithmetic, twelve formats at four batches.
         assert!(ran.len() > 4 + 2 + 5 + 48, "{verified:#?}");
         assert!(verified[also].is_ok(), "{:?}", verified[also]);
         assert!(verified[never].as_ref().unwrap_err().contains("does not run on the units"));

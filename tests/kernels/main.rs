@@ -5,12 +5,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a kernel that is wrong fails the test that ran it")]
 
-mod attention;
 mod coverage;
 mod device;
 mod faults;
 mod formats;
-mod forward;
 mod gemv;
 mod gpu;
 mod mma;

@@ -230,7 +230,6 @@ fn plan(kernels: &[Kernel]) -> Plan {
     Plan {
         steps: kernels.iter().map(|kernel| Step { kernel: *kernel, threads: 2, budget_s: 0.005 }).collect(),
         holds: Vec::new(),
-        models: Vec::new(),
         accelerator: Accelerator::Gpu,
         cpus: Vec::new(),
         warm_up_s: 0.2,

@@ -62,7 +62,7 @@ impl Governor {
             return reply(effects, ticket, Reply::Measured(MeasuredSet { rows: Vec::new(), skipped }));
         }
         let kernels: Vec<Kernel> = runnable.iter().map(|(_, kernel)| *kernel).collect();
-        let mut plan = measurement_plan(&kernels, Vec::new(), &self.plan_context());
+        let mut plan = measurement_plan(&kernels, &self.plan_context());
         let metering = power.then(|| match meter_period(&self.state, self.accelerator) {
             Ok(period) => {
                 plan.hold_steps(period);

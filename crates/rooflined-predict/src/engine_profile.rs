@@ -13,25 +13,6 @@ use rooflined_core::units::Seconds;
 /// roofline on most published GPU and CPU rows.
 pub(crate) const UNKNOWN_KERNEL_HALF_WIDTH: f64 = 0.5;
 
-/// What attention of one new token costs the cores.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct AttentionCost {
-    /// Clock cycles of one worker for a query head and a key: score, exponential, and their places.
-    pub cycles_per_pair: f64,
-    /// Further cycles for every element of the head.
-    pub cycles_per_element: f64,
-    /// Half-width of the 90 % interval, relative.
-    pub half_width_ratio: f64,
-}
-
-impl AttentionCost {
-    /// Cycles of a worker that has `pairs` of heads `width` wide.
-    #[must_use]
-    pub fn cycles(&self, pairs: f64, width: f64) -> f64 {
-        pairs * (self.cycles_per_pair + width * self.cycles_per_element)
-    }
-}
-
 /// What one format costs an engine's kernels beside its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FormatCost {
@@ -56,13 +37,6 @@ pub struct EngineProfile {
     pub formats: BTreeMap<WeightFormat, FormatCost>,
     /// Blocked GEMM by compute precision.
     pub gemm: BTreeMap<Precision, GemmCost>,
-    /// Attention of one new token; `None` where it was not measured.
-    #[serde(default)]
-    pub attention: Option<AttentionCost>,
-    /// Clock cycles of one worker for one element that norms, activations and residuals read or write; `None` where it
-    /// was not measured.
-    #[serde(default)]
-    pub cycles_per_element: Option<f64>,
 }
 
 impl EngineProfile {
@@ -83,7 +57,6 @@ impl EngineProfile {
             self.engine = engine;
             self.formats.values_mut().for_each(|cost| cost.half_width_ratio = UNKNOWN_KERNEL_HALF_WIDTH);
             self.gemm.values_mut().for_each(|cost| cost.half_width_ratio = UNKNOWN_KERNEL_HALF_WIDTH);
-            self.attention.iter_mut().for_each(|cost| cost.half_width_ratio = UNKNOWN_KERNEL_HALF_WIDTH);
         }
         self
     }
@@ -96,12 +69,6 @@ impl EngineProfile {
     /// A profile that knows nothing: predictions rest on the ceilings alone.
     #[must_use]
     pub const fn unknown(engine: Engine) -> Self {
-        Self {
-            engine,
-            formats: BTreeMap::new(),
-            gemm: BTreeMap::new(),
-            attention: None,
-            cycles_per_element: None,
-        }
+        Self { engine, formats: BTreeMap::new(), gemm: BTreeMap::new() }
     }
 }

@@ -81,12 +81,6 @@ pub mod truth {
     pub const INT4_CYCLES: f64 = 0.5;
     /// The same for every other format.
     pub const CYCLES: f64 = 0.05;
-    /// Cycles of one worker for one pair of a query head and a key.
-    pub const PAIR_CYCLES: f64 = 8.0;
-    /// The same for every element of the pair's head.
-    pub const PAIR_ELEMENT_CYCLES: f64 = 0.2;
-    /// Cycles of one worker for one element of a norm, an activation or a residual.
-    pub const ELEMENT_CYCLES: f64 = 0.4;
 }
 
 /// What the fixture's memory system looks like: `drift` = part of the bandwidth that neighbours leave.
@@ -144,23 +138,6 @@ pub fn true_time(kernel: &Kernel, threads: u32, drift: f64) -> (f64, Flops, Byte
                 n * k,
             )
         }
-        Kernel::Attention { batch, heads, kv_heads, head_dim, context_tokens } => {
-            let pairs = (batch * heads * (context_tokens + 1)) as f64;
-            let width = head_dim as f64;
-            let cycles = pairs * (truth::PAIR_CYCLES + width * truth::PAIR_ELEMENT_CYCLES);
-            let bytes = 4.0 * (batch * kv_heads * (context_tokens + 1)) as f64 * width;
-            let time = norm(&[cycles / f64::from(threads) / truth::CLOCK, memory(bytes)]);
-            (truth::WAKE + time, Flops(4.0 * pairs * width), Bytes(bytes), 0.0)
-        }
-        Kernel::Elementwise { width, columns } => {
-            let elements = (8 * width * columns) as f64;
-            let time = elements * truth::ELEMENT_CYCLES / f64::from(threads) / truth::CLOCK;
-            (truth::WAKE + time, Flops(elements), Bytes(0.0), 0.0)
-        }
-        Kernel::Forward { batch, .. } => {
-            let bytes = 100e6;
-            (memory(bytes), Flops(4e8 * batch as f64), Bytes(bytes), 2e8)
-        }
         Kernel::Wake => (truth::WAKE, Flops(0.0), Bytes(0.0), 0.0),
         Kernel::Submit => (2.0 * truth::WAKE, Flops(0.0), Bytes(0.0), 0.0),
         Kernel::PingPong => (50e-9, Flops(0.0), Bytes(128.0), 0.0),
@@ -183,7 +160,6 @@ pub fn sample(step: &Step, drift: f64, core_to_core: f64) -> Sample {
         waiting_ratio: Some(0.0),
         left_out: 0,
         corrected_ratio: 0.0,
-        reused_ratio: 0.0,
         other_work: None,
         before: point(drift, core_to_core),
         after: point(drift, core_to_core),

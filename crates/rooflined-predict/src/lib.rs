@@ -3,7 +3,7 @@
 //!
 //! - A single operation: [`predict`], with the ceilings of a roofline and the costs of an engine's kernels ([`EngineProfile`]).
 //! - A whole model: [`model`], on GPUs by [`step`] with the fitted [`costs`] of an engine, on CPUs by [`cpu`], and by
-//!   calibrated kernels where an engine has no costs ([`own_kernels`]).
+//!   calibrated kernels where an engine has no costs.
 //! - Both end in a [`Prediction`], which [`power`] adds watts and joules to and [`learning`] corrects by observed runs.
 //! - [`calibration`] fits ceilings and kernels to measured samples, and [`snapshot`] holds all that is known of a machine.
 //! - [`network`] predicts vision networks, as a sum over fused kernels.
@@ -24,7 +24,6 @@ pub mod model;
 pub mod network;
 mod operation;
 pub mod optimize;
-pub mod own_kernels;
 mod peaks;
 pub mod power;
 mod prediction;

@@ -13,7 +13,6 @@ use super::cpu::{self, CpuCosts};
 use super::estimate::{interval, relative_half_width};
 use super::learning::anchor::NORMAL_90;
 use super::learning::cpu_run::CpuRun;
-use super::own_kernels::predict_step;
 use super::peaks::PeakTable;
 use super::power::Activity;
 use super::step::{HOST_BANDWIDTH, HOST_DOUBT, HOST_LINK, Machine, Step, StepTime};
@@ -196,7 +195,7 @@ pub fn predict_run(
     let intensity_time = (total.traffic / roofline.bandwidth.value, total.work_time);
     total.parts.sort_by(|a, b| b.time.get().total_cmp(&a.time.get()));
     let limit = total.limit();
-    let prediction = Prediction {
+    Ok(Prediction {
         moved: Default::default(),
         time: estimate(value, total.bound),
         tokens,
@@ -220,32 +219,7 @@ pub fn predict_run(
             breakdown: total.parts,
             work: total.activity.work,
         })),
-    };
-    Ok(match costs {
-        Costs::Kernels(profile) if request.phase == Phase::Decode && request.speculative.is_none() => {
-            by_whole_step(roofline, profile, run, decode_steps, prediction)
-        }
-        _ => prediction,
     })
-}
-
-/// A decode by this crate's kernels is known better as a whole step, whose attention and norms were calibrated too.
-fn by_whole_step(
-    roofline: &Roofline,
-    profile: &EngineProfile,
-    run: &ModelRun<'_>,
-    steps: f64,
-    prediction: Prediction,
-) -> Prediction {
-    let Ok(step) = predict_step(roofline, profile, run.model, &run.request) else { return prediction };
-    let time = step.time.value * steps;
-    if !time.is_positive() || !prediction.time.value.is_positive() {
-        return prediction;
-    }
-    let half_width = step.time.high / step.time.value - 1.0;
-    let limit = step.limit;
-    let factor = time / prediction.time.value;
-    Prediction { limit, ..prediction.corrected(factor, half_width, step.tier) }
 }
 
 /// Relative half-width of the interval, where it comes from, and what the prediction rests on.
@@ -305,8 +279,8 @@ struct Total<'a> {
     warnings: Vec<String>,
     provenance: Provenance,
     tier: Tier,
-    /// Sum of squared half-widths in seconds, of operations that err on their own.
-    doubt: f64,
+    /// Sum of half-widths of operations by calibrated kernels: an error of one repeats in every layer.
+    doubt: Seconds,
     compute: BTreeMap<Precision, f64>,
     /// What most weights of the first pass are stored in.
     family: Option<Family>,
@@ -342,7 +316,7 @@ impl<'a> Total<'a> {
             warnings: Vec::new(),
             provenance: ceilings.roofline.bandwidth.provenance,
             tier: Tier::EngineCalibrated,
-            doubt: 0.0,
+            doubt: Seconds::ZERO,
             compute: BTreeMap::new(),
             family: None,
             values: None,
@@ -523,8 +497,7 @@ impl<'a> Total<'a> {
         };
         let one = predict(roofline, profile, &single, &format)?;
         let time = one.time.value * op.count;
-        let half = (one.time.high.get() / one.time.value.get() - 1.0) * time.get();
-        self.doubt += half * half;
+        self.doubt += time * (one.time.high / one.time.value - 1.0);
         match one.limit {
             Limit::Core => self.step.dequantization += time,
             Limit::Compute => self.step.compute += time,
@@ -553,13 +526,13 @@ impl<'a> Total<'a> {
         self.step.overhead += started;
         let time = started + moved.max(worked);
         // Half of it: most of its bytes are in a cache, and its kernels are not calibrated.
-        self.doubt += (time.get() * 0.5).powi(2);
+        self.doubt += time * 0.5;
         time
     }
 
-    /// Relative half-width where operations err on their own; the largest of them rules.
+    /// Relative half-width of what calibrated kernels take.
     fn half_width(&self) -> f64 {
-        if self.time.is_positive() { self.doubt.sqrt() / self.time.get() } else { 0.0 }
+        if self.time.is_positive() { self.doubt / self.time } else { 0.0 }
     }
 
     fn limit(&self) -> Limit {

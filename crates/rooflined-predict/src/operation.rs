@@ -87,19 +87,19 @@ pub fn predict(
 }
 
 /// Those of `weights` that the cores have to dequantize where all are stored this way.
-pub(crate) fn dequantized(weights: f64, stored: WeightFormat) -> f64 {
+fn dequantized(weights: f64, stored: WeightFormat) -> f64 {
     if stored.bits_per_weight() < PLAIN_BITS { weights } else { 0.0 }
 }
 
 /// The parts of an operation's time that overlap.
-pub(crate) struct Parts {
-    pub(crate) memory: Seconds,
-    pub(crate) compute: Seconds,
-    pub(crate) core: Seconds,
+struct Parts {
+    memory: Seconds,
+    compute: Seconds,
+    core: Seconds,
     /// Relative half-width of the 90 % interval that the kernel itself adds.
-    pub(crate) half_width: f64,
+    half_width: f64,
     /// Whether the kernel was measured on this machine.
-    pub(crate) calibrated: bool,
+    calibrated: bool,
 }
 
 impl Parts {
@@ -155,7 +155,7 @@ impl Parts {
         }
     }
 
-    pub(crate) fn overlapped(&self) -> Seconds {
+    fn overlapped(&self) -> Seconds {
         let power = |part: Seconds| part.get().powi(OVERLAP_EXPONENT);
         let sum = power(self.memory) + power(self.compute) + power(self.core);
         // Two square roots are the fourth root, and several times cheaper than powf.
@@ -169,7 +169,7 @@ impl Parts {
         if total.is_positive() { part / total } else { 0.0 }
     }
 
-    pub(crate) fn limit(&self, launch: Seconds) -> Limit {
+    fn limit(&self, launch: Seconds) -> Limit {
         let candidates = [
             (self.memory, Limit::Dram),
             (self.compute, Limit::Compute),
@@ -207,12 +207,12 @@ pub(crate) fn compute_path(
 }
 
 /// What further columns cost is measured at [`CALIBRATED_COLUMNS`]; the doubt grows by half with every doubling beyond.
-pub(crate) fn beyond_calibrated_columns(columns: f64) -> f64 {
+fn beyond_calibrated_columns(columns: f64) -> f64 {
     1.0 + 0.5 * (columns / CALIBRATED_COLUMNS).log2().max(0.0)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "dimensions are bounded by MAX_DIMENSION = 2^32")]
-pub(crate) const fn as_f64(value: u64) -> f64 {
+const fn as_f64(value: u64) -> f64 {
     value as f64
 }
 

@@ -1,7 +1,6 @@
 //! The probe of the CPU: buffers, warm-up, operating points and timed runs around each kernel.
 
 mod deviation;
-mod forward;
 mod job;
 mod shared;
 
@@ -15,7 +14,7 @@ use super::clock::{self, Accounts, Caches, Instruments, ReferencePart};
 use super::pool::{Pool, allowed_cpus};
 use super::probe::{Outcome, Probe};
 use rooflined_core::units::{Bytes, Seconds};
-use rooflined_predict::calibration::{ForwardModel, Held, Hold, Plan, Sample, Step};
+use rooflined_predict::calibration::{Held, Hold, Plan, Sample, Step};
 
 /// Times kept of a step.
 const MAX_TIMES: usize = 2_000;
@@ -39,7 +38,6 @@ const PATTERN: usize = 65_537;
 pub struct Cpu {
     pool: Pool,
     buffers: Buffers,
-    models: Vec<ForwardModel>,
     reference: Vec<ReferencePart>,
     instruments: Instruments,
     caches: Caches,
@@ -93,7 +91,7 @@ impl Cpu {
         let mut scratch = vec![0; workers];
         let mut shared = 0;
         for step in &steps {
-            let Ok(demand) = Demand::of(step, &plan.models, caches) else { continue };
+            let Ok(demand) = Demand::of(step, caches) else { continue };
             if demand.threads > workers {
                 continue;
             }
@@ -131,7 +129,6 @@ impl Cpu {
             instruments: Instruments::discover(pool.cpus()),
             pool,
             buffers,
-            models: plan.models.clone(),
             caches,
             warm_up: Duration::try_from_secs_f64(plan.warm_up_s).unwrap_or(Duration::ZERO),
             warm: false,
@@ -226,14 +223,14 @@ impl Buffers {
 
 impl Probe for Cpu {
     fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome {
-        let demand = match Demand::of(step, &self.models, self.caches) {
+        let demand = match Demand::of(step, self.caches) {
             Ok(demand) => demand,
             Err(reason) => return Outcome::Skipped(reason),
         };
         if let Some(reason) = self.refuse(&demand) {
             return Outcome::Skipped(reason);
         }
-        let mut job = match Job::new(step, &self.models, &demand, &self.pool, &mut self.buffers) {
+        let mut job = match Job::new(step, &demand, &self.pool, &mut self.buffers) {
             Ok(job) => job,
             Err(reason) => return Outcome::Skipped(reason),
         };
@@ -261,7 +258,6 @@ impl Probe for Cpu {
             waiting_ratio: Some(timed.waiting_ratio),
             left_out: timed.left_out,
             corrected_ratio: timed.corrected_ratio,
-            reused_ratio: 0.0,
             other_work: None,
             before,
             after,
@@ -271,11 +267,11 @@ impl Probe for Cpu {
     fn hold(&mut self, step: &Step, length: Duration, stop: &dyn Fn() -> bool) -> Result<Held, String> {
         /// Seconds of work between two readings of the clock.
         const ENTRY_S: f64 = 5e-3;
-        let demand = Demand::of(step, &self.models, self.caches)?;
+        let demand = Demand::of(step, self.caches)?;
         if let Some(reason) = self.refuse(&demand) {
             return Err(reason);
         }
-        let mut job = Job::new(step, &self.models, &demand, &self.pool, &mut self.buffers)?;
+        let mut job = Job::new(step, &demand, &self.pool, &mut self.buffers)?;
         warm_up(&mut job, &self.pool, demand.threads, self.warm_up, self.warm, stop);
         self.warm = true;
         let once = job.run(1).max(1e-9);
@@ -447,7 +443,6 @@ mod tests {
         Plan {
             steps: kernels.iter().map(|kernel| Step { kernel: *kernel, threads, budget_s: 1e-4 }).collect(),
             holds: Vec::new(),
-            models: Vec::new(),
             accelerator: Accelerator::default(),
             cpus: vec![],
             warm_up_s: 0.01,

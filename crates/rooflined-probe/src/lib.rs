@@ -19,7 +19,6 @@ mod arena;
 mod clock;
 mod cpu;
 mod cuda;
-mod elementwise;
 mod gemm;
 mod gemv;
 mod heap;

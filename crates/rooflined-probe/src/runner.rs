@@ -427,7 +427,6 @@ mod tests {
         Plan {
             steps: vec![Step { kernel: Kernel::Wake, threads: 1, budget_s: 0.001 }; steps],
             holds: Vec::new(),
-            models: Vec::new(),
             accelerator: Accelerator::Cpu,
             cpus: vec![],
             warm_up_s: 0.0,
@@ -498,7 +497,6 @@ mod tests {
                 waiting_ratio: None,
                 left_out: 0,
                 corrected_ratio: 0.0,
-                reused_ratio: 0.0,
                 other_work: Some("somebody".into()),
                 before: conditions,
                 after: conditions,

@@ -109,7 +109,6 @@ fn verify(each: &mut dyn FnMut(Verified)) -> Result<(), String> {
     let plan = Plan {
         steps: Vec::new(),
         holds: Vec::new(),
-        models: Vec::new(),
         accelerator: Accelerator::Gpu,
         cpus: Vec::new(),
         warm_up_s: 0.0,

@@ -87,7 +87,6 @@ pub struct WorkerSupervisor {
     /// What the first loss was, for whom nothing is left.
     first_loss: Option<String>,
     has_measured: bool,
-    ends: Option<Instant>,
 }
 
 impl WorkerSupervisor {
@@ -114,7 +113,6 @@ impl WorkerSupervisor {
             gone: None,
             first_loss: None,
             has_measured: false,
-            ends: Instant::now().checked_add(limit),
             plan,
         })
     }
@@ -281,23 +279,11 @@ impl WorkerSupervisor {
         self.give_up();
         answer
     }
-
-    /// How long a step may take.
-    fn limit(&self, kernel: &Kernel) -> Duration {
-        match kernel {
-            // Gigabytes of weights are made first; the plan's own limit knows how many.
-            Kernel::Forward { .. } => self.ends.map_or(Duration::MAX, |ends| {
-                ends.saturating_duration_since(Instant::now()).saturating_add(STOPPING)
-            }),
-            _ => STEP,
-        }
-    }
 }
 
 impl Probe for WorkerSupervisor {
     fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome {
-        let limit = self.limit(&step.kernel);
-        match self.step(&step.kernel, &Ask::Measure(*step), limit, stop) {
+        match self.step(&step.kernel, &Ask::Measure(*step), STEP, stop) {
             Ok(Answer::Measured(sample)) => Outcome::Measured(sample),
             Ok(_) | Err(Trouble::Stopped) => Outcome::Stopped,
             Err(Trouble::Refused(reason) | Trouble::Lost { reason, .. }) => Outcome::Skipped(reason),
@@ -306,7 +292,7 @@ impl Probe for WorkerSupervisor {
 
     fn hold(&mut self, step: &Step, length: Duration, stop: &dyn Fn() -> bool) -> Result<Held, String> {
         let ask = Ask::Hold { step: *step, length_s: length.as_secs_f64() };
-        let limit = self.limit(&step.kernel).saturating_add(length);
+        let limit = STEP.saturating_add(length);
         match self.step(&step.kernel, &ask, limit, stop) {
             Ok(Answer::Held(held)) => Ok(*held),
             Ok(_) | Err(Trouble::Stopped) => Err("it was stopped".into()),

@@ -18,9 +18,7 @@ use super::live::LOAD;
 use super::simulated;
 use super::spec::BOARDS;
 use rooflined_core::units::{Bytes, Celsius, Flops, Hertz, Seconds};
-use rooflined_predict::calibration::{
-    Clock, Conditions, ForwardModel, Held, Kernel, Plan, Reference, Sample, Step,
-};
+use rooflined_predict::calibration::{Clock, Conditions, Held, Kernel, Plan, Reference, Sample, Step};
 use rooflined_probe::{Outcome, Probe};
 pub use truth::Truth;
 use truth::{Cost, Point, Units};
@@ -56,8 +54,6 @@ pub struct Simulated {
     random: fastrand::Rng,
     /// Bytes that its buffers would take.
     memory_kib: u64,
-    /// What the plan's forward passes run.
-    models: Vec<ForwardModel>,
     ramp: Duration,
     warm_until: f64,
 }
@@ -79,19 +75,9 @@ impl Simulated {
             truth,
             random: fastrand::Rng::with_seed(plan.seed),
             memory_kib: plan.memory_limit_bytes.min(1 << 30) >> 10,
-            models: plan.models.clone(),
             ramp,
             warm_until: 0.0,
         })
-    }
-
-    fn cost(&self, step: &Step, point: &Point) -> Result<Cost, String> {
-        let Kernel::Forward { model, batch, context_tokens } = step.kernel else {
-            return self.truth.cost(step, point);
-        };
-        let model =
-            self.models.get(model as usize).ok_or_else(|| format!("the plan has no model {model}"))?;
-        self.truth.forward(model, (batch, context_tokens), step, point)
     }
 
     fn number(&self, path: &str) -> Option<f64> {
@@ -207,10 +193,11 @@ impl Probe for Simulated {
     fn measure(&mut self, step: &Step, stop: &dyn Fn() -> bool) -> Outcome {
         let idle = Point { sm: self.truth.sm, gpu: Hertz(1e9), memory: Hertz(self.truth.memory_max) };
         let point = self.point();
-        let cost = match self.cost(step, &point.map_or(idle, |point| Point { gpu: Hertz(1e9), ..point })) {
-            Ok(cost) => cost,
-            Err(reason) => return Outcome::Skipped(reason),
-        };
+        let cost =
+            match self.truth.cost(step, &point.map_or(idle, |point| Point { gpu: Hertz(1e9), ..point })) {
+                Ok(cost) => cost,
+                Err(reason) => return Outcome::Skipped(reason),
+            };
         self.say(&cost);
         self.warm_up(&cost, stop);
         if stop() {
@@ -227,18 +214,12 @@ impl Probe for Simulated {
         let middle =
             Point { gpu: (first.gpu + last.gpu) / 2.0, memory: (first.memory + last.memory) / 2.0, ..last };
         // The mode may have changed since the step was looked at.
-        let cost = match self.cost(step, &middle) {
+        let cost = match self.truth.cost(step, &middle) {
             Ok(cost) => cost,
             Err(reason) => return Outcome::Skipped(reason),
         };
-        let has_result = matches!(
-            step.kernel,
-            Kernel::Gemv { .. }
-                | Kernel::Gemm { .. }
-                | Kernel::Peak { .. }
-                | Kernel::Attention { .. }
-                | Kernel::Forward { .. }
-        );
+        let has_result =
+            matches!(step.kernel, Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Peak { .. });
         Outcome::Measured(Box::new(Sample {
             kernel: step.kernel,
             threads: step.threads,
@@ -252,7 +233,6 @@ impl Probe for Simulated {
             waiting_ratio: None,
             left_out: 0,
             corrected_ratio: 0.0,
-            reused_ratio: 0.0,
             other_work: None,
             before,
             after,
@@ -263,14 +243,14 @@ impl Probe for Simulated {
         let off = || "the GPU's clock cannot be read: it stays switched off".to_owned();
         let idle = Point { sm: self.truth.sm, gpu: Hertz(1e9), memory: Hertz(self.truth.memory_max) };
         let point = self.point().map_or(idle, |point| Point { gpu: Hertz(1e9), ..point });
-        let cost = self.cost(step, &point)?;
+        let cost = self.truth.cost(step, &point)?;
         self.say(&cost);
         self.warm_up(&cost, stop);
         let (began, start) = (rooflined_hw::boot_time(), Instant::now());
         let (mut flops, mut bytes, mut weights) = (Flops(0.0), Bytes(0.0), 0.0);
         let mut last = began;
         while start.elapsed() < length && !stop() {
-            let cost = self.cost(step, &self.point().ok_or_else(off)?)?;
+            let cost = self.truth.cost(step, &self.point().ok_or_else(off)?)?;
             self.say(&cost);
             thread::sleep(SAY.min(length.saturating_sub(start.elapsed())));
             let now = rooflined_hw::boot_time();

@@ -28,7 +28,6 @@ fn truth(root: &Path, format: WeightFormat) -> f64 {
     let plan = Plan {
         steps: Vec::new(),
         holds: Vec::new(),
-        models: Vec::new(),
         accelerator: Accelerator::default(),
         cpus: Vec::new(),
         warm_up_s: 1.0,

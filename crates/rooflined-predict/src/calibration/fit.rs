@@ -9,11 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 use super::PlanKind;
-use super::forward::FORWARD_KV_CACHE;
 use super::record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime};
 use super::sample::{GemvCase, Kernel, OtherWork, Reference, Sample, Stream};
 use super::vet::{Rejection, centre, least_disturbed, median, only_clock_moved, quantile, regime_key, vet};
-use crate::own_kernels::{AttentionCost, most_of_one_worker};
 use crate::{Engine, EngineProfile, FormatCost, GemmCost, GemmPoint, OVERLAP_EXPONENT};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::{BandwidthPoint, Ceiling, Provenance, Roofline};
@@ -379,13 +377,7 @@ impl<'a> RegimeFit<'a> {
                 workers: self.threads,
                 clock: Some(self.clock),
             },
-            profile: EngineProfile {
-                attention: formats.get(&FORWARD_KV_CACHE).and_then(|cache| self.attention(cache)),
-                cycles_per_element: self.cycles_per_element(),
-                engine: Engine::Bare,
-                formats,
-                gemm,
-            },
+            profile: EngineProfile { engine: Engine::Bare, formats, gemm },
         }
     }
 
@@ -514,40 +506,6 @@ impl<'a> RegimeFit<'a> {
             at_peak: (cost.work / (peak * (clock_of(sample) / self.clock))).get(),
             cycle_per_weight: (cost.weights / f64::from(sample.threads) / clock_of(sample)).get(),
         })
-    }
-
-    /// Attention in the cores: cycles for every pair of a query head and a key, and for every element of the pair.
-    /// `None` without two runs.
-    fn attention(&self, cache: &FormatCost) -> Option<AttentionCost> {
-        let runs: Vec<AttentionRun> =
-            self.all.iter().filter_map(|sample| self.attention_run(sample, cache)).collect();
-        attention_cost(&runs)
-    }
-
-    fn attention_run(&self, sample: &Sample, cache: &FormatCost) -> Option<AttentionRun> {
-        let Kernel::Attention { batch, heads, kv_heads, head_dim, context_tokens } = sample.kernel else {
-            return None;
-        };
-        let total = centre(&sample.times) - self.launch.value;
-        let ceiling = self.bandwidth.value * (cache.bandwidth_ratio * self.drift(sample)).min(1.0);
-        let left = fourth(total) - fourth(cache.ramp + sample.bytes / ceiling);
-        #[expect(clippy::cast_precision_loss, reason = "dimensions below 2^32")]
-        let (pairs, width) = (
-            (most_of_one_worker(batch, kv_heads, sample.threads) * (heads / kv_heads.max(1))) as f64
-                * (context_tokens + 1) as f64,
-            head_dim as f64,
-        );
-        // Below a tenth of the whole the difference of two fourth powers is noise: the cores hid behind memory.
-        let core = left.max(0.1 * fourth(total)).sqrt().sqrt();
-        total.is_positive().then(|| AttentionRun { width, cycles: core * clock_of(sample).get() / pairs })
-    }
-
-    fn cycles_per_element(&self) -> Option<f64> {
-        median(self.all.iter().filter_map(|sample| {
-            let Kernel::Elementwise { .. } = sample.kernel else { return None };
-            let time = (centre(&sample.times) - self.launch.value).max(Seconds::ZERO);
-            Some(clock_of(sample).get() * time.get() * f64::from(sample.threads) / sample.flops.get())
-        }))
     }
 
     fn curve(&self) -> Vec<BandwidthPoint> {
@@ -679,52 +637,6 @@ fn gemm_constants(runs: &[GemmRun]) -> (f64, f64) {
     }
     (cycles, 1.0 / slowdown.max(1.0))
 }
-
-/// One run of attention: width of the heads, and cycles of a worker for each of its pairs.
-#[derive(Debug, Clone, Copy)]
-struct AttentionRun {
-    width: f64,
-    cycles: f64,
-}
-
-/// Fits `cycles = pair + width x element` with relative weights, both at least zero.
-fn attention_cost(runs: &[AttentionRun]) -> Option<AttentionCost> {
-    if runs.len() < 2 {
-        return None;
-    }
-    let (mut s, mut sx, mut sy, mut sxx, mut sxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    for run in runs {
-        let weight = 1.0 / (run.cycles * run.cycles);
-        s += weight;
-        sx += weight * run.width;
-        sy += weight * run.cycles;
-        sxx += weight * run.width * run.width;
-        sxy += weight * run.width * run.cycles;
-    }
-    let determinant = s * sxx - sx * sx;
-    let (mut pair, mut element) = if determinant > 1e-9 * s * sxx {
-        ((sxx * sy - sx * sxy) / determinant, (s * sxy - sx * sy) / determinant)
-    } else {
-        (0.0, sxy / sxx)
-    };
-    if pair < 0.0 {
-        (pair, element) = (0.0, sxy / sxx);
-    }
-    if element < 0.0 {
-        (pair, element) = (sy / s, 0.0);
-    }
-    let squares: f64 = runs.iter().map(|run| ((pair + run.width * element) / run.cycles).ln().powi(2)).sum();
-    #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
-    let misfit = 1.645 * (squares / runs.len().saturating_sub(2).max(1) as f64).sqrt();
-    Some(AttentionCost {
-        cycles_per_pair: pair,
-        cycles_per_element: element,
-        half_width_ratio: misfit.hypot(ATTENTION_HALF_WIDTH),
-    })
-}
-
-/// What groups of heads of other sizes than the measured ones may be off: tiles of four, two and one columns.
-const ATTENTION_HALF_WIDTH: f64 = 0.2;
 
 fn fourth(time: Seconds) -> f64 {
     time.get().powi(OVERLAP_EXPONENT)
@@ -868,13 +780,6 @@ mod tests {
             let int4 = regime.profile.formats[&WeightFormat::Int4];
             close(int4.cycles_per_weight, truth::INT4_CYCLES, 0.02);
             close(regime.profile.formats[&WeightFormat::Bf16].ramp.get(), truth::RAMP, 0.3);
-            let attention = regime.profile.attention.filter(|_| kind == PlanKind::Full);
-            if let Some(attention) = attention {
-                close(attention.cycles_per_pair, truth::PAIR_CYCLES, 0.1);
-                close(attention.cycles_per_element, truth::PAIR_ELEMENT_CYCLES, 0.1);
-                close(regime.profile.cycles_per_element.unwrap(), truth::ELEMENT_CYCLES, 0.02);
-            }
-            assert_eq!(attention.is_some(), kind == PlanKind::Full);
         }
     }
 

@@ -3,7 +3,6 @@
 
 mod accelerator;
 mod fit;
-mod forward;
 mod plan;
 mod power;
 mod record;
@@ -12,11 +11,6 @@ mod vet;
 
 pub use accelerator::{Accelerator, MEASURED_FORMATS};
 pub use fit::{FitContext, FitError, GpuContext, fit};
-pub use forward::{
-    FORWARD_KV_CACHE, ForwardLayer, ForwardModel, GPU_ATTENTION_KERNELS, GPU_SMALL_KERNELS_OF_HEAD,
-    GPU_SMALL_KERNELS_OF_LAYER, LARGEST_GPU_GROUP, MAX_FORWARD_BATCH, MAX_FORWARD_LAYERS,
-    MAX_GPU_FORWARD_BATCH, NotRunnable, WIDEST_GPU_HEAD,
-};
 pub use plan::{PlanContext, calibration_plan, measurable, measurement_plan, power_holds};
 pub use power::{LoadKind, METERING_PERIOD, Metered, PowerPoint, PowerReading, attribute};
 pub use record::{CalibrationRecord, MachineKey, PowerUnderLoad, RECORD_SCHEMA, Regime};

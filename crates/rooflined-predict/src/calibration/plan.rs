@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use super::PlanKind;
 use super::accelerator::Accelerator;
-use super::forward::ForwardModel;
 use super::power::hold_s;
 use super::sample::{GemvCase, Hold, Kernel, Plan, Step, Stores, Stream};
 use rooflined_core::operation::Op;
@@ -61,10 +60,6 @@ const GEMM_SHAPES: [(u64, u64, u64); 14] = [
     (640, 2560, 2560),
     (768, 1280, 1280),
 ];
-
-/// Query heads, key/value heads, width and context of the attention that is measured for every worker: groups of 3, 5
-/// and 6 heads, none of which is that of a common model with these widths.
-const ATTENTION_SHAPES: [(u64, u64, u64, u64); 3] = [(6, 2, 96, 511), (10, 2, 64, 1279), (12, 2, 128, 767)];
 
 /// Columns of the second cached run of each format: what further columns cost.
 const COLUMNS: u64 = 8;
@@ -145,21 +140,12 @@ pub fn calibration_plan(context: &PlanContext, kind: PlanKind) -> Plan {
     for &(m, n, k) in products.iter().step_by(if quick { 4 } else { 1 }) {
         add(Kernel::Gemm { m, n, k }, all, if quick { 0.03 } else { 0.06 });
     }
-    if !quick && context.accelerator == Accelerator::Cpu {
-        for (heads, kv_heads, head_dim, context_tokens) in ATTENTION_SHAPES {
-            // A whole number of heads for every worker, so that none waits for another.
-            let batch = u64::from(all);
-            add(Kernel::Attention { batch, heads, kv_heads, head_dim, context_tokens }, all, 0.04);
-        }
-        add(Kernel::Elementwise { width: 3328, columns: 2 * u64::from(all) }, all, 0.01);
-    }
     // Translated kernels are kept by the driver: the first run on a machine waits for it, later ones do not.
     let translating = if context.accelerator == Accelerator::Gpu { TRANSLATING_S } else { 0.0 };
     let limit = f64::from(context.time_limit_s);
     Plan {
         steps,
         holds: Vec::new(),
-        models: Vec::new(),
         accelerator: context.accelerator,
         cpus: Vec::new(),
         warm_up_s: if quick { 0.2 } else { 1.0 },
@@ -313,56 +299,36 @@ pub fn measurable(op: &Op, format: WeightFormat, accelerator: Accelerator) -> Re
         Op::Gemm { m, .. } => Err(format!(
             "gemm with {m} rows has no {unit} kernel for {format}, which goes up to {MAX_COLUMNS} rows"
         )),
-        Op::Attention { batch, heads, kv_heads, query_tokens: 1, context_tokens, head_dim, window: None }
-            if accelerator == Accelerator::Gpu && format == WeightFormat::Fp16 =>
-        {
-            Ok(Kernel::Attention { batch, heads, kv_heads, head_dim, context_tokens })
-        }
         Op::Attention { .. } => {
             Err(format!("attention alone has no {unit} kernel here; it can be predicted"))
         }
     }
 }
 
-/// Bytes per second that weights are written with at least before a model runs, and read with by a step.
+/// Bytes per second that buffers are written with at least.
 const SLOWEST_BYTES_PER_S: f64 = 1e9;
 /// Seconds that an operation is timed.
 const BUDGET_S: f64 = 0.12;
-/// The same for a model: hundreds of steps of a small one, some tens of a large one.
-const FORWARD_BUDGET_S: f64 = 2.0;
+/// Seconds that an operation may take in all: filled, warmed up, checked and timed, twice more where it was disturbed.
+const LIMIT_S: f64 = 1.5;
 
 /// Seconds for starting and for buffers beside a cache of which the plan does not know; a bound, not a wait.
 const STARTING_S: f64 = 15.0;
 
-/// The plan that measures some operations, and steps of some models, once.
+/// The plan that measures some operations once.
 #[must_use]
-pub fn measurement_plan(kernels: &[Kernel], models: Vec<ForwardModel>, context: &PlanContext) -> Plan {
-    let limit = |kernel: &Kernel| match kernel {
-        // Filled, warmed up, checked and timed for three steps at least, and all that twice more where it was disturbed.
-        Kernel::Forward { model, batch, context_tokens } => {
-            models.get(*model as usize).map_or(0.0, |model| {
-                let bytes = model.weight_bytes() + model.cache_bytes(*batch, *context_tokens);
-                3.0 * (FORWARD_BUDGET_S + 8.0 * bytes.get() / SLOWEST_BYTES_PER_S)
-            })
-        }
-        _ => 1.5,
-    };
+pub fn measurement_plan(kernels: &[Kernel], context: &PlanContext) -> Plan {
     let starting = context.filling_s()
         + if context.accelerator == Accelerator::Gpu { TRANSLATING_S } else { STARTING_S };
-    let time_limit_s = starting + kernels.iter().map(limit).sum::<f64>();
-    let step = |&kernel: &Kernel| Step {
-        kernel,
-        threads: context.threads,
-        budget_s: if matches!(kernel, Kernel::Forward { .. }) { FORWARD_BUDGET_S } else { BUDGET_S },
-    };
+    let step = |&kernel: &Kernel| Step { kernel, threads: context.threads, budget_s: BUDGET_S };
     Plan {
         steps: kernels.iter().map(step).collect(),
         holds: Vec::new(),
-        models,
         accelerator: context.accelerator,
         cpus: Vec::new(),
         warm_up_s: 0.3,
-        time_limit_s,
+        #[expect(clippy::cast_precision_loss, reason = "some operations")]
+        time_limit_s: starting + LIMIT_S * kernels.len() as f64,
         filling_s: context.filling_s(),
         memory_limit_bytes: context.memory_limit_bytes,
         seed: 0x726f_6f66,

@@ -183,7 +183,7 @@ impl Regime {
         roofline.compute.values_mut().for_each(wider);
         let widths = self.profile.formats.values_mut().map(|cost| &mut cost.half_width_ratio);
         let widths = widths.chain(self.profile.gemm.values_mut().map(|gemm| &mut gemm.half_width_ratio));
-        for width in widths.chain(self.profile.attention.iter_mut().map(|cost| &mut cost.half_width_ratio)) {
+        for width in widths {
             *width = width.hypot(LOADED_HALF_WIDTH);
         }
     }
@@ -210,9 +210,6 @@ impl Regime {
             self.power_points.clone_from(&older.power_points);
             self.power_reason.clone_from(&older.power_reason);
         }
-        self.profile.attention = self.profile.attention.or(older.profile.attention);
-        self.profile.cycles_per_element =
-            self.profile.cycles_per_element.or(older.profile.cycles_per_element);
         for (precision, ceiling) in &older.roofline.compute {
             self.roofline.compute.entry(*precision).or_insert(*ceiling);
         }

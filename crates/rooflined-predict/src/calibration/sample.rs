@@ -6,7 +6,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::accelerator::Accelerator;
-use super::forward::ForwardModel;
 use rooflined_core::precision::{Precision, WeightFormat};
 use rooflined_core::units::{Bytes, BytesPerSecond, Celsius, Flops, Hertz, Seconds};
 
@@ -82,31 +81,6 @@ pub enum Kernel {
         /// The common dimension.
         k: u64,
     },
-    /// Attention of one new token of every sequence over its cache, on one layer, as a forward pass computes it:
-    /// rotation, the new key and value, scores, softmax, weighted sum. The caches lie in main memory.
-    Attention {
-        batch: u64,
-        heads: u64,
-        kv_heads: u64,
-        head_dim: u64,
-        /// Tokens in the cache before.
-        context_tokens: u64,
-    },
-    /// What a layer does beside products and attention, on vectors in the cache: norm, activation and residual, each of
-    /// `width`, for `columns` sequences.
-    Elementwise {
-        /// Length of the vectors.
-        width: u64,
-        columns: u64,
-    },
-    /// One step of a whole model: a token for every sequence.
-    Forward {
-        /// Which of the plan's models.
-        model: u32,
-        batch: u64,
-        /// Tokens in the cache of each before.
-        context_tokens: u64,
-    },
     /// An empty parallel region: the cost of waking the workers. Of a GPU an empty kernel among others in a graph: the gap
     /// between two kernels.
     Wake,
@@ -162,9 +136,6 @@ pub struct Plan {
     /// Loads to be held for the power meter: idle before the steps, the others after them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<Hold>,
-    /// What [`Kernel::Forward`] runs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub models: Vec<ForwardModel>,
     #[serde(default)]
     pub accelerator: Accelerator,
     /// Logical CPUs the workers may be pinned to, in order of use; empty = every CPU the process may run on.
@@ -243,10 +214,6 @@ pub struct Sample {
     /// were undisturbed.
     #[serde(default)]
     pub corrected_ratio: f64,
-    /// Of a whole model, the part of its bytes that came from memory which another layer alike reads too, because not all
-    /// of them could be had; 0 where every layer has its own.
-    #[serde(default)]
-    pub reused_ratio: f64,
     /// What else worked on the GPU meanwhile, as a sentence; `None` where nothing was seen of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_work: Option<String>,
@@ -386,15 +353,6 @@ impl Kernel {
                 format!("gemv {n}x{k}{columns} {format} {case}")
             }
             Self::Gemm { m, n, k } => format!("gemm {m}x{n}x{k} fp32"),
-            Self::Attention { batch, heads, kv_heads, head_dim, context_tokens } => {
-                format!(
-                    "attention of {batch} x {heads} heads of {head_dim} on {kv_heads} after {context_tokens}"
-                )
-            }
-            Self::Elementwise { width, columns } => format!("elementwise {width} x{columns}"),
-            Self::Forward { batch, context_tokens, .. } => {
-                format!("forward pass, batch {batch}, context {context_tokens}")
-            }
             Self::Wake => "wake the workers".into(),
             Self::Submit => "start a kernel from a stream".into(),
             Self::PingPong => "core-to-core ping-pong".into(),

@@ -158,10 +158,9 @@ fn stolen(sample: &Sample) -> Problem {
 
 fn preempted(sample: &Sample) -> Problem {
     let tolerance = match sample.kernel {
-        Kernel::Peak { .. }
-        | Kernel::Gemm { .. }
-        | Kernel::Gemv { case: GemvCase::Cache, .. }
-        | Kernel::Elementwise { .. } => CORRECTED_CORE_TOLERANCE,
+        Kernel::Peak { .. } | Kernel::Gemm { .. } | Kernel::Gemv { case: GemvCase::Cache, .. } => {
+            CORRECTED_CORE_TOLERANCE
+        }
         _ => CORRECTED_TOLERANCE,
     };
     (sample.corrected_ratio > tolerance).then(|| {
@@ -214,10 +213,7 @@ fn regime_moved(sample: &Sample) -> Problem {
 /// Whether a kernel's time is set by main memory.
 #[must_use]
 pub const fn depends_on_bandwidth(kernel: &Kernel) -> bool {
-    matches!(
-        kernel,
-        Kernel::Stream { .. } | Kernel::Gemv { case: GemvCase::Dram, .. } | Kernel::Forward { .. }
-    )
+    matches!(kernel, Kernel::Stream { .. } | Kernel::Gemv { case: GemvCase::Dram, .. })
 }
 
 fn impossible(sample: &Sample) -> Problem {

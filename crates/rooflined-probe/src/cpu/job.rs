@@ -6,19 +6,15 @@ use std::time::Instant;
 
 use super::Buffers;
 use super::deviation::worse;
-use super::forward::{Forward, Layout, cache_kernel};
 use super::shared::Shared;
 use crate::clock::{self, Caches};
-use crate::elementwise::Elementwise;
 use crate::isa::Isa;
 use crate::pool::Pool;
 use crate::stream::{self, Kernels};
 use crate::{gemm, gemv, peak};
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::units::{Bytes, Flops};
-use rooflined_predict::calibration::{
-    ForwardLayer, ForwardModel, GemvCase, Kernel, MAX_FORWARD_LAYERS, Step, Stores, Stream,
-};
+use rooflined_predict::calibration::{GemvCase, Kernel, Step, Stores, Stream};
 
 /// Iterations of a peak kernel in one run: some tens of microseconds.
 const PEAK_ITERATIONS: u64 = 20_000;
@@ -50,14 +46,14 @@ pub struct Demand {
 
 impl Demand {
     /// What `step` needs, or why it cannot run on any amount of memory.
-    pub fn of(step: &Step, models: &[ForwardModel], caches: Caches) -> Result<Self, String> {
-        let demand = Self::unbounded(step, models, caches)?;
+    pub fn of(step: &Step, caches: Caches) -> Result<Self, String> {
+        let demand = Self::unbounded(step, caches)?;
         // Far beyond any machine, and sums of these cannot overflow.
         let largest = demand.part.max(demand.scratch).max(demand.shared);
         if largest > 1 << 46 { Err("needs more memory than any machine has".into()) } else { Ok(demand) }
     }
 
-    fn unbounded(step: &Step, models: &[ForwardModel], caches: Caches) -> Result<Self, String> {
+    fn unbounded(step: &Step, caches: Caches) -> Result<Self, String> {
         let threads = step.threads as usize;
         if threads == 0 {
             return Err("wants no threads".into());
@@ -120,66 +116,10 @@ impl Demand {
                     ..none
                 })
             }
-            Kernel::Attention { batch, context_tokens, .. } => {
-                let one = attention_model(&step.kernel, 1);
-                one.check(batch, context_tokens)?;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a positive size; beyond 2^46 the cast saturates and is refused"
-                )]
-                let copy = one.cache_bytes(batch, context_tokens).get() as usize;
-                let copies = copies(copy.div_ceil(threads), threads, caches).min(MAX_FORWARD_LAYERS);
-                let layout = Layout::new(
-                    &attention_model(&step.kernel, copies),
-                    threads,
-                    batch,
-                    context_tokens,
-                    false,
-                )?;
-                Ok(Self { part: layout.part, scratch: layout.scratch, shared: layout.shared, copies, ..none })
-            }
-            Kernel::Elementwise { width, columns } => {
-                let [width, columns] = dimensions([width, columns])?;
-                let each = columns.div_ceil(threads).checked_mul(3 * 4).and_then(|n| n.checked_mul(width));
-                Ok(Self { scratch: each.ok_or_else(too_large)?, ..none })
-            }
-            Kernel::Forward { model, batch, context_tokens } => {
-                let model = model_of(models, model)?;
-                let layout = Layout::new(model, threads, batch, context_tokens, true)?;
-                Ok(Self { part: layout.part, scratch: layout.scratch, shared: layout.shared, ..none })
-            }
             Kernel::PingPong if threads < 2 => Err("needs two threads".into()),
             Kernel::Peak { .. } | Kernel::Wake | Kernel::PingPong => Ok(none),
         }
     }
-}
-
-fn model_of(models: &[ForwardModel], index: u32) -> Result<&ForwardModel, String> {
-    models.get(index as usize).ok_or_else(|| format!("the plan has no model {index}"))
-}
-
-/// Layers that are nothing but the attention of a kernel, so that caches are rotated through.
-fn attention_model(kernel: &Kernel, copies: usize) -> ForwardModel {
-    let Kernel::Attention { heads, kv_heads, head_dim, .. } = *kernel else {
-        return ForwardModel { hidden: 1, vocab: 1, head: WeightFormat::Fp32, layers: Vec::new() };
-    };
-    let none = WeightFormat::Fp32;
-    let layer = ForwardLayer {
-        heads,
-        kv_heads,
-        head_dim,
-        window: None,
-        intermediate: 1,
-        query: none,
-        key: none,
-        value: none,
-        output: none,
-        gate: None,
-        up: none,
-        down: none,
-    };
-    ForwardModel { hidden: 1, vocab: 1, head: none, layers: vec![layer; copies] }
 }
 
 /// Copies of every worker's matrix so that the rotation's bytes lie between two uses of one.
@@ -246,7 +186,6 @@ impl<'a> Job<'a> {
     /// Binds `step`'s kernel to the buffers, which hold what it needs afterwards.
     pub fn new(
         step: &Step,
-        models: &[ForwardModel],
         demand: &Demand,
         pool: &'a Pool,
         buffers: &'a mut Buffers,
@@ -264,14 +203,6 @@ impl<'a> Job<'a> {
             }
             Kernel::Gemm { m, n, k } => {
                 Ok(Self::gemm([m, n, k].map(|size| size as usize), demand, pool, buffers))
-            }
-            Kernel::Attention { .. } => Self::attention(step, demand, pool, buffers),
-            Kernel::Elementwise { width, columns } => {
-                Ok(Self::elementwise([width, columns].map(|size| size as usize), demand, pool, buffers))
-            }
-            Kernel::Forward { model, batch, context_tokens } => {
-                let model = model_of(models, model)?;
-                Self::forward(model, batch, context_tokens, demand, pool, buffers)
             }
             Kernel::Wake => {
                 let threads = demand.threads;
@@ -467,105 +398,6 @@ impl<'a> Job<'a> {
             weights,
             check: Some(Box::new(check)),
             ..Self::plain(run)
-        })
-    }
-
-    fn attention(
-        step: &Step,
-        demand: &Demand,
-        pool: &'a Pool,
-        buffers: &'a mut Buffers,
-    ) -> Result<Self, String> {
-        let Kernel::Attention { batch, context_tokens, .. } = step.kernel else {
-            return Err("is no attention".into());
-        };
-        let model = attention_model(&step.kernel, demand.copies);
-        let one = attention_model(&step.kernel, 1);
-        let layout = Layout::new(&model, demand.threads, batch, context_tokens, false)?;
-        let forward = Forward::new(layout, pool, buffers);
-        let mut turn = 0;
-        let run = move |times| {
-            seconds(|| {
-                for _ in 0..times {
-                    forward.attention(&forward.layers()[turn]);
-                    turn = (turn + 1) % forward.layers().len();
-                }
-            })
-        };
-        Ok(Self {
-            isa: cache_kernel()?.0,
-            // Without the weights of the placeholder's matrices.
-            flops: Flops(one.work(batch, context_tokens) - 2.0 * (batch as f64) * one.weights()),
-            bytes: one.cache_bytes(batch, context_tokens),
-            ..Self::plain(run)
-        })
-    }
-
-    fn elementwise(
-        [width, columns]: [usize; 2],
-        demand: &Demand,
-        pool: &'a Pool,
-        buffers: &'a mut Buffers,
-    ) -> Self {
-        let threads = demand.threads;
-        let functions = Elementwise::best();
-        for scratch in &buffers.scratch[..threads] {
-            for i in 0..demand.scratch / 4 {
-                // SAFETY: `Demand` counted the scratch space; no worker is running.
-                unsafe {
-                    *scratch.start().cast::<f32>().add(i) = gemv::pack::random_weight(&mut buffers.rng);
-                };
-            }
-        }
-        let scratch = &buffers.scratch;
-        let run = move |times| {
-            seconds(|| {
-                for _ in 0..times {
-                    pool.run(threads, &|worker| {
-                        for place in 0..(worker..columns).step_by(threads).len() {
-                            let start = scratch[worker].start().cast::<f32>().wrapping_add(3 * width * place);
-                            // SAFETY: three vectors for each of the worker's columns, side by side.
-                            unsafe {
-                                let [x, y, z] = [0, 1, 2].map(|which| {
-                                    std::slice::from_raw_parts_mut(start.add(which * width), width)
-                                });
-                                (functions.norm)(x, z, y);
-                                (functions.activate)(y, z);
-                                // Its result is overwritten next time, so nothing grows from run to run.
-                                (functions.add)(y, x);
-                            }
-                        }
-                    });
-                }
-            })
-        };
-        Self { flops: Flops(8.0 * float(width) * float(columns)), ..Self::plain(run) }
-    }
-
-    fn forward(
-        model: &ForwardModel,
-        batch: u64,
-        context_tokens: u64,
-        demand: &Demand,
-        pool: &'a Pool,
-        buffers: &'a mut Buffers,
-    ) -> Result<Self, String> {
-        let layout = Layout::new(model, demand.threads, batch, context_tokens, true)?;
-        let forward = std::rc::Rc::new(Forward::new(layout, pool, buffers));
-        let checked = std::rc::Rc::clone(&forward);
-        Ok(Self {
-            isa: forward.isa(),
-            flops: Flops(model.work(batch, context_tokens)),
-            bytes: model.weight_bytes() + model.cache_bytes(batch, context_tokens),
-            weights: model.weights(),
-            check: Some(Box::new(move || checked.check())),
-            ..Self::plain(move |times| {
-                seconds(|| {
-                    for _ in 0..times {
-                        std::hint::black_box(forward.step());
-                    }
-                })
-            })
         })
     }
 

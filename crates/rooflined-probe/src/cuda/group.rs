@@ -46,7 +46,6 @@ pub fn group_of(kernel: &Kernel, capability: u32) -> Option<Group> {
         Kernel::Peak { precision: Precision::Fp32 } => group("fma_f32", capability),
         Kernel::Peak { precision } => group(peak(precision, capability).ok()?.entry, capability),
         Kernel::Gemv { format, .. } => group(&format!("gemv_{}_b1", Layout::of(format)?.name), capability),
-        Kernel::Attention { .. } => group("attention_split", capability),
         _ => None,
     }
 }

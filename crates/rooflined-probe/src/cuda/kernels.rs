@@ -22,7 +22,7 @@ macro_rules! sources {
 }
 
 sources! {
-    "attention", "fma", "gemv_bf16", "gemv_f16", "gemv_f32", "gemv_f8", "gemv_i4g128", "gemv_i8", "gemv_mxf4",
+    "fma", "gemv_bf16", "gemv_f16", "gemv_f32", "gemv_f8", "gemv_i4g128", "gemv_i8", "gemv_mxf4",
     "gemv_nvf4", "gemv_q4_0", "gemv_q4_k", "gemv_q6_k", "gemv_q8_0", "launch", "mma_bf16", "mma_f16",
     "mma_f8", "mma_i4", "mma_i8", "mma_mxf8", "mma_nvf4", "mma_tf32", "stream", "tcgen05_bf16.sm100",
     "tcgen05_bf16.sm110", "tcgen05_f16.sm100", "tcgen05_f16.sm110", "tcgen05_f8.sm100", "tcgen05_f8.sm110",

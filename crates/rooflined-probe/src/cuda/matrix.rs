@@ -9,14 +9,14 @@ use rooflined_core::units::{Bytes, Flops};
 use rooflined_predict::calibration::{GemvCase, Step};
 
 /// Vectors that one launch takes, most first.
-pub(super) const BATCHES: [u64; 4] = [8, 4, 2, 1];
+const BATCHES: [u64; 4] = [8, 4, 2, 1];
 /// Vectors beyond which passes over the weights are no GEMV any more.
 const MAX_COLUMNS: u64 = 64;
 /// Rows that a block takes, of plain floats fewer; more blocks would find nothing to do.
-pub(super) const ROWS_OF_BLOCK: u32 = 16;
-pub(super) const ROWS_OF_BLOCK_F32: u32 = 4;
+const ROWS_OF_BLOCK: u32 = 16;
+const ROWS_OF_BLOCK_F32: u32 = 4;
 /// Longest row, and most results, that the CPU computes as well.
-pub(super) const LONGEST_ROW: usize = 1 << 21;
+const LONGEST_ROW: usize = 1 << 21;
 const MOST_RESULTS: usize = 1 << 24;
 /// Rows that differ; a prime, so that they and the blocks of a launch do not march in step.
 const DISTINCT_ROWS: usize = 251;
@@ -164,7 +164,7 @@ impl Cuda {
     }
 
     /// `columns` vectors of `k` values that fp16 holds exactly, each padded with zeros.
-    pub(super) fn inputs(&mut self, k: usize, padded: usize, columns: usize) -> Vec<f64> {
+    fn inputs(&mut self, k: usize, padded: usize, columns: usize) -> Vec<f64> {
         (0..columns * padded)
             .map(|i| {
                 let value = f16::from_f32(0.05 + 0.95 * self.rng.f32()).to_f64();
@@ -181,7 +181,7 @@ impl Cuda {
 }
 
 /// Values that fp16 holds exactly, as fp16 (two bytes) or fp32.
-pub(super) fn encoded(values: &[f64], bytes: usize) -> Vec<u8> {
+fn encoded(values: &[f64], bytes: usize) -> Vec<u8> {
     #[expect(clippy::cast_possible_truncation, reason = "exact")]
     if bytes == 2 {
         values.iter().flat_map(|value| f16::from_f64(*value).to_le_bytes()).collect()

@@ -9,10 +9,8 @@
 //! uses. Every output is filled with a pattern before its kernel runs and is compared afterwards with a reference
 //! that the CPU computes in double precision.
 
-mod attention;
 mod calls;
 mod driver;
-mod forward;
 mod group;
 mod kernels;
 mod load;
@@ -41,9 +39,7 @@ use self::timing::{Queued, Timing, Work};
 use super::clock;
 use super::probe::{Outcome, Probe};
 use rooflined_core::units::{Bytes, BytesPerSecond, Flops, Hertz, Seconds};
-use rooflined_predict::calibration::{
-    ForwardModel, GemvCase, Held, Kernel, Plan, Sample, Step, Stream, centre,
-};
+use rooflined_predict::calibration::{GemvCase, Held, Kernel, Plan, Sample, Step, Stream, centre};
 
 /// Times kept of a step.
 const MAX_TIMES: usize = 2_000;
@@ -93,10 +89,6 @@ pub struct Cuda {
     /// Cycles of one iteration of the chain that tells the clock, and where chains write.
     cycles: f64,
     chains: Buffer,
-    /// What the plan's forward passes run.
-    models: Vec<ForwardModel>,
-    /// Of the last job, as a sample has it.
-    reused_ratio: f64,
     /// The array that the reference reads.
     reference: Option<stream::Reference>,
     /// Clocks that the device has kept under load, and whether that was arithmetic.
@@ -185,8 +177,6 @@ impl Cuda {
             limit: plan.memory_limit_bytes.min(available),
             memory_read: memory_read.max().unwrap_or(0),
             warm_up: Seconds(plan.warm_up_s.max(0.0)),
-            models: plan.models.clone(),
-            reused_ratio: 0.0,
             reference: None,
             kept: Vec::new(),
             best_read: BytesPerSecond(0.0),
@@ -258,18 +248,13 @@ impl Cuda {
     }
 
     fn job(&mut self, step: &Step) -> Result<Job, GpuError> {
-        self.reused_ratio = 0.0;
         match step.kernel {
             Kernel::Stream { pattern, bytes, .. } => self.stream(step, pattern, bytes),
             Kernel::Peak { precision } => self.peak(step, precision),
             Kernel::Gemv { n, k, columns, format, case } => self.gemv(step, (n, k, columns), format, case),
-            Kernel::Attention { .. } => self.attention(step),
             Kernel::Wake | Kernel::Submit => self.empty(),
             Kernel::PingPong => Err(GpuError::Step("a GPU has no core-to-core latency".into())),
-            Kernel::Forward { model, batch, context_tokens } => {
-                self.forward(step, model, batch, context_tokens)
-            }
-            Kernel::Gemm { .. } | Kernel::Elementwise { .. } => {
+            Kernel::Gemm { .. } => {
                 Err(GpuError::Step(format!("there is no GPU kernel for {}", step.kernel.describe())))
             }
         }
@@ -409,7 +394,6 @@ impl Cuda {
                 waiting_ratio: None,
                 left_out: 0,
                 corrected_ratio: 0.0,
-                reused_ratio: self.reused_ratio,
                 before: before.conditions(),
                 after: after.conditions(),
             }));

@@ -26,8 +26,6 @@ enum Check {
     Peak(Precision, Peak),
     /// With so many vectors.
     Gemv(WeightFormat, u64),
-    /// Of such heads.
-    Attention(u64),
 }
 
 fn checks() -> Vec<(String, Check)> {
@@ -46,7 +44,6 @@ fn checks() -> Vec<(String, Check)> {
         let batches = [1, 2, 4, 8];
         checks.extend(batches.map(|b| (format!("gemv_{}_b{b}", layout.name), Check::Gemv(format, b))));
     }
-    checks.extend([64, 96, 160, 256].map(|dim| (format!("attention_{dim}"), Check::Attention(dim))));
     checks
 }
 
@@ -98,13 +95,6 @@ impl Cuda {
                 let (n, k, case) = (1003, 1000, GemvCase::Cache);
                 self.gemv(&step(Kernel::Gemv { n, k, columns, format, case }), (n, k, columns), format, case)
             }
-            Check::Attention(head_dim) => self.attention(&step(Kernel::Attention {
-                batch: 2,
-                heads: 15,
-                kv_heads: 5,
-                head_dim,
-                context_tokens: 1002,
-            })),
         }?;
         job.error.ok_or_else(|| GpuError::Step("it has no result that could be compared".into()))
     }

@@ -11,10 +11,7 @@ use serde::Deserialize;
 
 use rooflined_core::precision::{Precision, WeightFormat};
 use rooflined_core::units::{Bytes, BytesPerSecond, Flops, Hertz, Seconds};
-use rooflined_predict::calibration::{
-    FORWARD_KV_CACHE, ForwardModel, GPU_ATTENTION_KERNELS, GPU_SMALL_KERNELS_OF_HEAD,
-    GPU_SMALL_KERNELS_OF_LAYER, GemvCase, Kernel, Step, Stream,
-};
+use rooflined_predict::calibration::{GemvCase, Kernel, Step, Stream};
 use rooflined_probe::pack;
 
 /// The part of the tree that rates depend on, as it is now.
@@ -129,52 +126,6 @@ impl Truth {
         known.map(|rate| rate * self.peak).ok_or_else(|| format!("the GPU has no unit for {precision}"))
     }
 
-    /// What a step of a model costs: its products and attention one after the other, and the kernels between them.
-    ///
-    /// # Errors
-    /// It cannot run; the reason, for people.
-    pub fn forward(
-        &self,
-        model: &ForwardModel,
-        (batch, context_tokens): (u64, u64),
-        step: &Step,
-        point: &Point,
-    ) -> Result<Cost, String> {
-        model.check(batch, context_tokens)?;
-        model.check_gpu(batch)?;
-        let products = model.matrices().map(|(n, k, format)| Kernel::Gemv {
-            n,
-            k,
-            columns: batch,
-            format,
-            case: GemvCase::Dram,
-        });
-        let attention = model.layers.iter().map(|layer| Kernel::Attention {
-            batch,
-            heads: layer.heads,
-            kv_heads: layer.kv_heads,
-            head_dim: layer.head_dim,
-            context_tokens: layer.keys(context_tokens) - 1,
-        });
-        let mut sum = Cost::default();
-        for kernel in products.chain(attention) {
-            let cost = self.cost(&Step { kernel, ..*step }, point)?;
-            sum.core =
-                (sum.core * sum.time.get() + cost.core * cost.time.get()) / (sum.time + cost.time).get();
-            sum.interface = (sum.interface * sum.time.get() + cost.interface * cost.time.get())
-                / (sum.time + cost.time).get();
-            sum.time += cost.time;
-            sum.flops += cost.flops;
-            sum.bytes += cost.bytes;
-            sum.weights += cost.weights;
-        }
-        #[expect(clippy::cast_precision_loss, reason = "some hundreds of layers")]
-        let small = model.layers.len() as f64 * f64::from(GPU_SMALL_KERNELS_OF_LAYER)
-            + f64::from(GPU_SMALL_KERNELS_OF_HEAD);
-        sum.time += Seconds(self.launch * small);
-        Ok(sum)
-    }
-
     /// What one run of a step costs at an operating point.
     ///
     /// # Errors
@@ -241,17 +192,6 @@ impl Truth {
                 let time = self.launch + join(memory, core);
                 let (flops, bytes) = (Flops(flops), Bytes(bytes));
                 Cost { time: Seconds(time), flops, bytes, weights, core: core / time, interface: 0.0 }
-            }
-            Kernel::Attention { batch, heads, kv_heads, head_dim, context_tokens } => {
-                let keys = float(batch) * float(head_dim) * float(context_tokens.saturating_add(1));
-                let bytes = 2.0 * FORWARD_KV_CACHE.bytes(keys * float(kv_heads)).get();
-                let time =
-                    f64::from(GPU_ATTENTION_KERNELS) * self.launch + bytes / self.dram(point, sm).get();
-                let flops = Flops(4.0 * keys * float(heads));
-                Cost { time: Seconds(time), flops, bytes: Bytes(bytes), core: 0.2, ..Cost::default() }
-            }
-            Kernel::Elementwise { .. } | Kernel::Forward { .. } => {
-                return Err("there is no GPU kernel for parts of a layer alone".to_owned());
             }
             Kernel::Wake => Cost { time: Seconds(self.launch), core: 0.05, ..Cost::default() },
             // A driver's way from a call to the device takes about as long again.
