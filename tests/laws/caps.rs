@@ -251,6 +251,18 @@ fn an_rtx_3090_decodes_cheapest_under_the_limits_that_its_owner_found() {
 }
 
 #[test]
+fn an_rtx_4090_keeps_the_speed_under_limits_that_its_owner_measured() {
+    // Its constant power is a smaller part of its limit than that of an RTX 3090 is (github.com/noonghunna/club-3090).
+    let case = Case::new("rtx-4090", "llama.cpp", json!({ "model": "qwen3.5-27b", "format": "q3_k_m" }));
+    let time = |point: &Value| case.predict(point).time_s.value;
+    let free = time(&Value::Null);
+    for (limit, measured) in [(300, 0.965), (270, 0.942), (250, 0.892), (230, 0.798)] {
+        let kept = free / time(&json!({ "power_limit_w": limit }));
+        assert!((kept - measured).abs() < 0.06, "{limit} W: {kept}, measured {measured}");
+    }
+}
+
+#[test]
 fn a_power_limit_that_is_proposed_is_one_that_the_driver_takes() {
     let (mut cards, mut published) = (0, 0);
     for hardware in registry().entries().filter(|of| of.kind == Kind::Discrete && of.tdp.is_some()) {

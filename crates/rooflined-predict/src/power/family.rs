@@ -22,6 +22,10 @@ const CARD_STRANGER: f64 = 0.5;
 const CARD_KIN: f64 = 0.25;
 /// The card whose rows say most: decodes of dense models and of mixtures, and prompts, each from 540 to 1935 MHz.
 const CARD: &str = "rtx-3090";
+/// Part of its power limit that a card draws whatever the clock of its cores. Watts against speed under power limits end at 0.13 for
+/// an RTX 4090 (github.com/noonghunna/club-3090) and at 0.09 for an RTX PRO 6000, and kernels of an A100 and an H200 leave 0.14 to
+/// 0.16 for this and for busy cores together. Of compute capability 8.6 the rows of the RTX 3090 say 0.32.
+const CONSTANT: f64 = 0.12;
 /// Silicon that draws more at idle than its size says: 24.6 W were seen of a Thor that did next to nothing, 14.5 W is what
 /// an AGX Orin of that size would draw.
 const HUNGRY: ((u32, u32), f64) = ((11, 0), 1.7);
@@ -168,9 +172,10 @@ impl Relative {
         let own = Reference::of(hardware);
         let per_cycle = share * cycles(known) / cycles(hardware);
         let of = &self.file.energies;
+        let idle_w = if self.kin { of.idle_w * share } else { CONSTANT * hardware.tdp?.get() };
         let energies = Energies {
-            idle_w: of.idle_w * share,
-            active_w: of.active_w * share,
+            idle_w,
+            active_w: (of.idle_w + of.active_w) * share - idle_w,
             byte_j: of.byte_j * share * (known.bandwidth / hardware.bandwidth),
             flop_j: of.flop_j.map(|flop| flop * share * busiest),
             weight_j: of.weight_j * per_cycle,

@@ -209,7 +209,10 @@ fn a_card_draws_the_share_of_its_limit_that_another_does_of_its_own() {
             if FILES.iter().any(|(key, _)| *key == known.key) {
                 continue;
             }
-            assert!((carried / measured - 1.0).abs() < 1e-9, "{} {clock}: {carried} {measured}", known.key);
+            // Below the full clock the constant part of an RTX 3090 and its kin counts for more.
+            let is_same = clock >= 1.0 || known.compute_capability == Some((8, 6));
+            let is_right = if is_same { (carried / measured - 1.0).abs() < 1e-9 } else { carried < measured };
+            assert!(is_right, "{} {clock}: {carried} {measured}", known.key);
             assert!(costs.carried && costs.half_width_ratio > of.half_width_ratio, "{}", known.key);
             assert!(costs.warnings[0].contains("scaled from rtx-3090"), "{:?}", costs.warnings);
         }
