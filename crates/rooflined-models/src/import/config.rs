@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::facts::{ENCODER, Facts};
 use super::families::Described;
-use super::fields::Fields;
+use super::fields::{Fields, INNER};
 use super::quantisation::{Quantisation, Storage, quantisation};
 use super::tower::Tower;
 use super::{ImportError, UNNAMED, said, short};
@@ -368,10 +368,6 @@ fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
     };
     Some((kind.what.to_owned(), kind.instead))
 }
-
-/// Objects in which composite models keep the configuration of their language model.
-pub(super) const INNER: &[&str] =
-    &["thinker_config", "text_config", "language_config", "llm_config", "language_model"];
 
 /// The configuration of the language model: the innermost that names its layers, its family, or anything at all where
 /// the outer one has no layers of its own.

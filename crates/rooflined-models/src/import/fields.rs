@@ -4,6 +4,10 @@ use serde_json::{Map, Value};
 
 use super::{ImportError, short};
 
+/// Objects in which composite models keep the configuration of their language model.
+pub(super) const INNER: &[&str] =
+    &["thinker_config", "text_config", "language_config", "llm_config", "language_model"];
+
 /// Reads fields under any of several names.
 pub(super) struct Fields<'a> {
     pub map: &'a Map<String, Value>,

@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::config::INNER;
 use super::families::{Defaults, Described, Family, read};
-use super::fields::Fields;
+use super::fields::{Fields, INNER};
 use super::{ImportError, short};
 use crate::architecture::{MAX_WIDTH, Matrix};
 use crate::block::Block;
