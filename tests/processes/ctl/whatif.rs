@@ -318,9 +318,10 @@ fn bad_lines_are_error_lines() {
 }
 
 #[test]
-fn an_empty_file_has_no_answers_and_what_is_no_file_is_an_error() {
+fn an_empty_file_and_what_is_no_file_are_errors() {
     let (output, answers) = streamed(nowhere().path(), b"");
-    assert!(output.status.success() && answers.is_empty());
+    assert!(output.status.code() == Some(1) && answers.is_empty());
+    contains(&stderr(&output), &["standard input holds no request", "hint: "]);
     let (output, answers) = streamed(nowhere().path(), ORIN.as_bytes());
     assert!(output.status.success() && answers.len() == 1, "the last line needs no end");
     let nowhere = nowhere();
