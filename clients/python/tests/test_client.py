@@ -632,7 +632,8 @@ class Files(Shared):
         model = self.client.inspect_model(self.model)
         self.assertEqual(model["path"], str(self.model))
         by_model = self.client.predict({"model": model, "phase": "decode"}, engine="llama.cpp")
-        self.assertEqual(by_model, by_path)
+        # The board may have gone on between the two.
+        self.assertEqual({**by_model, "serial": 0}, {**by_path, "serial": 0})
         for answer in (by_file, self.asynchronously(asked)):
             self.assertEqual(answer["bytes"], by_path["bytes"])
         # Weights in q8_0 are 34 bytes for 32; the file is little more than these.

@@ -321,7 +321,7 @@ fn bad_lines_are_error_lines() {
 fn an_empty_file_and_what_is_no_file_are_errors() {
     let (output, answers) = streamed(nowhere().path(), b"");
     assert!(output.status.code() == Some(1) && answers.is_empty());
-    contains(&stderr(&output), &["standard input holds no request", "hint: "]);
+    contains(&stderr(&output), &["requests.jsonl holds no request", "hint: "]);
     let (output, answers) = streamed(nowhere().path(), ORIN.as_bytes());
     assert!(output.status.success() && answers.len() == 1, "the last line needs no end");
     let nowhere = nowhere();
