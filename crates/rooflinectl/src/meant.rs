@@ -164,7 +164,9 @@ pub fn instead(name: &str, near: &Near) -> String {
         let example = match sizes.len() {
             2 => format!("gemv {}", sizes.join(" ")),
             3 => format!("gemm {}", sizes.join(" ")),
-            _ => format!("gemv {name} {name}; a server's port follows --port or --from"),
+            _ => format!(
+                "gemv {name} {name}; for a server at port {name}: rooflinectl observe --from {name}, or explain --port {name}"
+            ),
         };
         return format!("sizes follow an operation, with spaces: {example}");
     }
