@@ -451,7 +451,7 @@ impl SubjectArgs {
     }
 }
 
-/// A model runs in an engine, and it is no choice to have none.
+/// Refuses `--engine none` for a model, which always runs in an engine.
 ///
 /// # Errors
 /// No engine was named on purpose.

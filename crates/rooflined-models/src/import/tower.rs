@@ -119,7 +119,7 @@ impl Tower {
             described.number("hidden").and_then(|hidden| Ok((described.matrices()?, hidden.unwrap_or(0))));
         let (matrices, hidden) = match sizes {
             Ok(sizes) => sizes,
-            // What gives its sizes in a way of its own is refused by its name.
+            // A tower whose sizes are written in an unknown way is refused by its name.
             Err(_) => return Ok((Self { name: name.to_owned(), ..Self::default() }, 0)),
         };
         let is_wide = |matrix: &Matrix| {
