@@ -31,6 +31,7 @@ mod subscriptions;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use zbus::connection::Builder;
@@ -41,7 +42,7 @@ use zbus::{Address, Connection};
 use self::bounded::{Bounded, Gate};
 use self::polkit::Patience;
 use self::power::Holders;
-use self::socket::BusSocket;
+use self::socket::{BusSocket, Heard};
 use super::service::Service;
 use super::{Control, Snapshots};
 
@@ -116,13 +117,13 @@ async fn keep_serving(pace: Pace, bus: &Bus, service: &Arc<Service>, on_state: i
     let mut said: Option<String> = None;
     loop {
         let problem = match tokio::time::timeout(pace.patience, connect(pace, bus, service, &holders)).await {
-            Ok(Ok((connection, senders))) => {
+            Ok(Ok((connection, senders, heard))) => {
                 pause = pace.shortest_pause;
                 if said.take().is_some() {
                     on_state(None);
                 }
                 tracing::info!(%bus, name = NAME, "serving on the bus");
-                let problem = serve(pace, &connection, senders, service).await;
+                let problem = serve(pace, (&connection, &heard), senders, service).await;
                 holders.lose_bus();
                 problem
             }
@@ -143,13 +144,13 @@ async fn keep_serving(pace: Pace, bus: &Bus, service: &Arc<Service>, on_state: i
     }
 }
 
-/// A connection that owns the name and has the object on it, and who comes and goes on its bus.
+/// A connection that owns the name and has the object on it, who comes and goes on its bus, and how often that was heard.
 async fn connect(
     pace: Pace,
     bus: &Bus,
     service: &Arc<Service>,
     holders: &Arc<Holders>,
-) -> Result<(Connection, NameOwnerChangedStream), String> {
+) -> Result<(Connection, NameOwnerChangedStream, Heard), String> {
     let patience = Patience { plain: pace.patience, dialogue: pace.dialogue };
     let failed = |error: zbus::Error| {
         format!("the {bus} bus cannot be used ({error}); start it, or start rooflined with --bus none")
@@ -158,8 +159,8 @@ async fn connect(
     let rooflined = interface::Rooflined::new(Arc::clone(service), Arc::clone(&gate));
     let calibration = interface::Calibration::new(Arc::clone(service));
     let power = power::Power::new(Arc::clone(service), Arc::clone(holders), patience);
-    let connection = builder(bus)
-        .map_err(failed)?
+    let (builder, heard) = builder(bus).map_err(failed)?;
+    let connection = builder
         .serve_at(PATH, Bounded::new(rooflined, Arc::clone(&gate)))
         .serve_at(PATH, Bounded::new(calibration, Arc::clone(&gate)))
         .serve_at(PATH, Bounded::new(power, Arc::clone(&gate)))
@@ -172,7 +173,7 @@ async fn connect(
     let senders = power::senders(&connection).await.map_err(failed)?;
     holders.join(&connection, &service.control).await.map_err(failed)?;
     match connection.request_name_with_flags(NAME, RequestNameFlags::DO_NOT_QUEUE).await {
-        Ok(_) => Ok((connection, senders)),
+        Ok(_) => Ok((connection, senders, heard)),
         Err(zbus::Error::NameTaken) => Err(taken(bus, &connection).await),
         Err(error) => Err(format!(
             "the {bus} bus does not give out {NAME} ({error}); install the policy file \
@@ -183,15 +184,18 @@ async fn connect(
 
 /// A connection to be, through a socket that takes no large messages where the bus has a Unix socket, as every system bus
 /// does.
-fn builder(bus: &Bus) -> zbus::Result<Builder<'static>> {
+fn builder(bus: &Bus) -> zbus::Result<(Builder<'static>, Heard)> {
     let address = match bus {
         Bus::Session => Address::session()?,
         Bus::Address(address) => address.parse()?,
         Bus::System | Bus::None => Address::system()?,
     };
     Ok(match BusSocket::connect(&address)? {
-        Some(socket) => Builder::socket(socket),
-        None => Builder::address(address),
+        Some(socket) => {
+            let heard = Arc::clone(&socket.heard);
+            (Builder::socket(socket), heard)
+        }
+        None => (Builder::address(address), Heard::default()),
     })
 }
 
@@ -226,18 +230,20 @@ async fn owner(connection: &Connection) -> zbus::Result<String> {
 /// Publishes signals until the bus is gone; says how that showed.
 async fn serve(
     pace: Pace,
-    connection: &Connection,
+    (connection, heard): (&Connection, &Heard),
     senders: NameOwnerChangedStream,
     service: &Arc<Service>,
 ) -> String {
     let mut publishing = pin!(publish::run(connection, service));
     let mut telling = pin!(advice::run(connection, service));
     let senders = power::watch_senders(connection, senders);
+    let ping =
+        || async { DBusProxy::new(connection).await?.get_id().await.map(drop).map_err(zbus::Error::from) };
     tokio::select! {
         () = connection.closed() => {
             "the bus closed the connection; it is tried again by itself, so start the bus again".to_owned()
         }
-        problem = unanswered_ping(pace, connection) => problem,
+        problem = unanswered_ping(pace, heard, ping) => problem,
         error = senders => format!(
             "senders cannot be watched ({error}); the connection is tried again by itself, so check the bus"
         ),
@@ -250,13 +256,17 @@ async fn serve(
     }
 }
 
-/// Returns when a ping was not answered.
-async fn unanswered_ping(pace: Pace, connection: &Connection) -> String {
+/// Returns when a ping was not answered, and nothing else came meanwhile: behind many calls the answer may take longer.
+async fn unanswered_ping<F>(pace: Pace, heard: &Heard, ping: impl Fn() -> F) -> String
+where
+    F: Future<Output = zbus::Result<()>>,
+{
     loop {
         tokio::time::sleep(pace.ping).await;
-        let ping = async { DBusProxy::new(connection).await?.get_id().await.map_err(zbus::Error::from) };
-        match tokio::time::timeout(pace.patience, ping).await {
-            Ok(Ok(_)) => {}
+        let before = heard.load(Ordering::Relaxed);
+        match tokio::time::timeout(pace.patience, ping()).await {
+            Ok(Ok(())) => {}
+            Err(_) if heard.load(Ordering::Relaxed) != before => {}
             Ok(Err(error)) => {
                 return format!(
                     "the bus does not answer ({error}); it is tried again by itself, so restart the bus"
@@ -269,5 +279,29 @@ async fn unanswered_ping(pace: Pace, connection: &Connection) -> String {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_bus_that_is_busy_with_other_things_is_no_silent_one() {
+        let tick = Duration::from_millis(2);
+        let pace = Pace { ping: tick, patience: 100 * tick, ..Pace::default() };
+        let heard = Heard::default();
+        let talking = async {
+            for _ in 0..300 {
+                heard.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(tick).await;
+            }
+        };
+        tokio::select! {
+            problem = unanswered_ping(pace, &heard, std::future::pending) => panic!("{problem}"),
+            () = talking => {}
+        }
+        let problem = unanswered_ping(pace, &heard, std::future::pending).await;
+        assert!(problem.contains("did not answer"), "{problem}");
     }
 }

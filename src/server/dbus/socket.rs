@@ -11,6 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream as StdStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -33,9 +34,15 @@ const FIXED: usize = 16;
 /// Descriptors that one message may bring, as the bus allows.
 const MAX_DESCRIPTORS: usize = 16;
 
+/// How often something came from the bus.
+pub type Heard = Arc<AtomicU64>;
+
 /// A connection to a bus that is not authenticated yet.
 #[derive(Debug)]
-pub struct BusSocket(UnixStream);
+pub struct BusSocket {
+    stream: UnixStream,
+    pub heard: Heard,
+}
 
 impl BusSocket {
     /// Connects to a Unix socket; `None` for an address of another kind.
@@ -49,7 +56,7 @@ impl BusSocket {
         // On the same machine: it is there at once, or not at all.
         let stream = StdStream::connect_addr(&at)?;
         stream.set_nonblocking(true)?;
-        Ok(Some(Self(UnixStream::from_std(stream)?)))
+        Ok(Some(Self { stream: UnixStream::from_std(stream)?, heard: Heard::default() }))
     }
 }
 
@@ -58,9 +65,10 @@ impl Socket for BusSocket {
     type WriteHalf = Writer;
 
     fn split(self) -> Split<Reader, Writer> {
-        let stream = Arc::new(self.0);
+        let stream = Arc::new(self.stream);
         let reader = Reader {
             stream: Arc::clone(&stream),
+            heard: self.heard,
             part: Part::Line { begins: true },
             descriptors: Vec::new(),
         };
@@ -101,6 +109,7 @@ struct Rest {
 #[derive(Debug)]
 pub struct Reader {
     stream: Arc<UnixStream>,
+    heard: Heard,
     part: Part,
     /// That came with what has not been passed on.
     descriptors: Vec<OwnedFd>,
@@ -129,6 +138,7 @@ impl Reader {
                 Ok((received.bytes, descriptors))
             })
             .await?;
+        self.heard.fetch_add(1, Ordering::Relaxed);
         self.descriptors.extend(descriptors);
         Ok(read)
     }
