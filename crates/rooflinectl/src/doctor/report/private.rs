@@ -4,12 +4,6 @@ use rooflined_hw::SysRoot;
 use rooflined_hw::bundle::{self, Scrub};
 use serde_json::Value;
 
-/// Words that name boards, makers and programs: as the name of a host or a user they tell nobody, and replacing them
-/// would make the report unreadable.
-const COMMON: &str = "absent agx class cpu daemon debian dev devices dgx etc failed gb10 gpu home igx jetson known linux \
-                      localhost name nano nvidia nx orin proc reason root rooflined spark state super sys tegra thor \
-                      ubuntu user value var xavier";
-
 /// Lists whose entries tell what somebody runs, and where somebody keeps files.
 const PROCESSES: &str = "gpu_processes";
 const SWAP: &str = "swap";
@@ -32,8 +26,7 @@ impl Private {
         let home = std::env::var("HOME").ok().and_then(|home| home.rsplit('/').next().map(str::to_owned));
         let names = [(host, "host"), (short, "host"), (home, "user"), (account(), "user")];
         for (name, with) in names.into_iter().chain(variables) {
-            let Some(name) = name else { continue };
-            if name.len() > 1 && !COMMON.split(' ').any(|common| name.eq_ignore_ascii_case(common)) {
+            if let Some(name) = name {
                 scrub = scrub.and_name(&name, with);
             }
         }
