@@ -220,7 +220,10 @@ fn tegra(
                         format!("the power modes of {from} leave {sm} SMs on at most, and that counts")
                     }
                     None => {
-                        format!("nothing shows how many SMs it has: {} is the most of its family", entry.sm)
+                        format!(
+                            "no power mode shows how many SMs it has: {} is the most of its family",
+                            entry.sm
+                        )
                     }
                 });
                 entry.sm = most_sm.map_or(entry.sm, |sm| sm.min(entry.sm));

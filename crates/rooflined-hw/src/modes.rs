@@ -12,6 +12,8 @@ use rooflined_core::units::Hertz;
 const CONF: &str = "/etc/nvpmodel.conf";
 /// The file that nvpmodel was last started with, where that was another (`nvpmodel -f FILE`): it reads that one from then on.
 const RECORD: &str = "/var/lib/nvpmodel/conf_file_path";
+/// Where only the power mode tells how many SMs are on.
+pub(crate) const NO_FILE_OF_SMS: &str = "no file reports how many SMs are on";
 /// Files of modes have tens of kilobytes.
 const LONGEST: usize = 1 << 20;
 
@@ -118,11 +120,19 @@ impl ModeRule {
 
     /// Where no file tells how many SMs are on, the mode in force does by what it gates; so do modes that all gate the same.
     fn tell_sm(&self, modes: &PowerModes, state: &mut BoardState) {
-        let active = state.power_mode.known().and_then(|active| modes.get(active)).map(|mode| mode.sm_online);
+        let mode = state.power_mode.known().and_then(|active| modes.get(active));
+        let active = mode.map(|mode| mode.sm_online);
         let of_all: Vec<Option<u32>> = modes.modes.iter().map(|mode| mode.sm_online).collect();
         let same = || of_all.first().copied().filter(|first| of_all.iter().all(|sm| sm == first)).flatten();
         if let Some(sm) = active.unwrap_or_else(same) {
             state.sm_online = Reading::Known(self.sm.map_or(sm, |most| sm.min(most)));
+        } else if let Some(mode) = mode
+            && state.sm_online.reason().is_some_and(|reason| reason.starts_with(NO_FILE_OF_SMS))
+        {
+            let name = &mode.name;
+            state.sm_online = Reading::absent(format!(
+                "{NO_FILE_OF_SMS}, and the power mode {name} sets no mask of GPU cores that is described"
+            ));
         }
     }
 }

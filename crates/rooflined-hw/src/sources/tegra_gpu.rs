@@ -10,6 +10,7 @@
 use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::devfreq::NODES;
+use crate::modes::NO_FILE_OF_SMS;
 use crate::source::{DiscoveryContext, Source};
 use crate::state::StateBuilder;
 use rooflined_core::board::Reading;
@@ -143,9 +144,7 @@ impl TegraGpu {
     fn sm_online(&self, mask: &Reading<u32>, cap: &Reading<Hertz>) -> Reading<u32> {
         let nominal = self.nominal.as_ref();
         if self.chip.tpc_mask_bits().is_none() && self.told_by_modes {
-            return Reading::absent(
-                "no file reports how many SMs are on, and the current power mode is not known",
-            );
+            return Reading::absent(format!("{NO_FILE_OF_SMS}, and the current power mode is not known"));
         }
         if self.chip.tpc_mask_bits().is_none() {
             return by_nominal_clock(cap, nominal);
