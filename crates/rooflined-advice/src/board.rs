@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::details;
 use rooflined_api::{BoardAnswer, ModeAnswer, StateAnswer, StateField};
 use rooflined_core::board::{Load, Pressure, Rail, Reading, ThermalZone};
+use rooflined_core::configuration::gpu_as_accelerator;
 use rooflined_core::hardware::Kind;
 use rooflined_core::units::Hertz;
 use rooflined_predict::calibration::Accelerator;
@@ -26,7 +27,10 @@ fn unused_card(snapshot: &Snapshot) -> Option<String> {
         && hardware.key == snapshot.board.key;
     let name = &hardware.name;
     is_unused.then(|| {
-        format!("ceilings and predictions are about the CPU; accelerator = \"gpu\" below [daemon] makes them about the {name}")
+        format!(
+            "ceilings and predictions are about the CPU; {} makes them about the {name}",
+            gpu_as_accelerator()
+        )
     })
 }
 

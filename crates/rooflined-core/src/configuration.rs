@@ -30,9 +30,23 @@ pub fn how_to_enable_control() -> String {
     )
 }
 
+/// What makes predictions about the GPU.
+#[must_use]
+pub fn gpu_as_accelerator() -> String {
+    format!("accelerator = \"gpu\" below [daemon] in {}", file_in_use())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::how_to_enable_control;
+    use super::{gpu_as_accelerator, how_to_enable_control};
+
+    #[test]
+    fn the_file_of_the_accelerator_is_named() {
+        assert_eq!(
+            gpu_as_accelerator(),
+            "accelerator = \"gpu\" below [daemon] in /etc/rooflined/rooflined.toml"
+        );
+    }
 
     #[test]
     fn control_is_enabled_in_a_file_of_ones_own() {

@@ -13,6 +13,7 @@ use super::servers::Servers;
 use super::{Command, Effect, Event, Now, Policy, Severity, Ticket, prior};
 use rooflined_core::board::{Board, BoardState, OperatingPoint};
 use rooflined_core::ceilings::{Roofline, scaling};
+use rooflined_core::configuration::gpu_as_accelerator;
 use rooflined_core::hardware::{Hardware, Kind, UNLISTED_GPU};
 use rooflined_core::units::{Hertz, Seconds};
 use rooflined_predict::calibration::{
@@ -485,7 +486,7 @@ impl Governor {
         let unmet = self.policy.accelerator == Some(Accelerator::Gpu) && self.accelerator == Accelerator::Cpu;
         unmet.then(|| {
             let why = self.board.gpu.reason().unwrap_or("its GPU is not in the hardware registry");
-            format!("accelerator = \"gpu\" of [daemon] cannot be met, and answers are about the CPU: {why}")
+            format!("{} cannot be met, and answers are about the CPU: {why}", gpu_as_accelerator())
         })
     }
 

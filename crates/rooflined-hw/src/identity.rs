@@ -8,6 +8,7 @@ use super::pci::{self, OnBus};
 use super::{ReadError, SysRoot, first_of};
 use rooflined_core::board::identity::{self, Chip, Evidence};
 use rooflined_core::board::{Gpu, GpuDriver, PowerModes, Reading, parse};
+use rooflined_core::configuration::gpu_as_accelerator;
 use rooflined_core::hardware::{GpuParts, Hardware, Kind, known};
 use rooflined_core::units::Bytes;
 
@@ -431,9 +432,11 @@ fn unlisted(name: Option<&str>, is_variant: bool, made: Option<&Hardware>) -> St
     let name = name.map_or_else(|| "without a name".into(), |name| format!("{name:?}"));
     let predictions = match made {
         Some(made) => format!(
-            "and with accelerator = \"gpu\" below [daemon] predictions are guesses from the {} SMs, {} and {} bit that NVML \
-             reports,",
-            made.sm, made.gpu_clock, made.bus_bits
+            "and with {} predictions are guesses from the {} SMs, {} and {} bit that NVML reports,",
+            gpu_as_accelerator(),
+            made.sm,
+            made.gpu_clock,
+            made.bus_bits
         ),
         None => "and predictions are about the CPU".to_owned(),
     };
