@@ -1,7 +1,6 @@
 //! What a transformer is made of, layer by layer, and the matrices that follow.
 //!
-//! A [`Description`] is how people write an architecture down: one width, one number of heads, and a kind for every
-//! layer. [`Description::build`] checks it and makes the [`Architecture`], in which every layer stands for itself.
+//! `config/families` says how an [`Architecture`], in which every layer stands for itself, follows from what a file says.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -44,9 +43,6 @@ pub enum InvalidModel {
         /// Experts of a layer.
         experts: u64,
     },
-    /// A layer is of a kind that the description does not describe.
-    #[error("layer {layer} is of kind {kind:?}, and {missing} is not given")]
-    Undescribed { layer: usize, kind: LayerKind, missing: &'static str },
 }
 
 impl InvalidModel {
@@ -59,25 +55,8 @@ impl InvalidModel {
             Self::HeadGroups { .. } => "kv_heads",
             Self::HeadDim { .. } => "head_dim",
             Self::ActiveExperts { .. } => "active_experts",
-            Self::Undescribed { missing, .. } => missing,
         }
     }
-}
-
-/// What a layer mixes tokens with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LayerKind {
-    /// Attention over the whole context.
-    Full,
-    /// Attention over a sliding window.
-    Sliding,
-    /// A state of fixed size instead of a cache.
-    Linear,
-    /// Attention over the whole context and a state, side by side.
-    FullAndLinear,
-    /// Nothing: a feed-forward that stands alone.
-    FeedForward,
 }
 
 /// Heads of softmax attention.
@@ -317,223 +296,12 @@ pub struct Departures {
     pub kv_format: Option<WeightFormat>,
 }
 
-/// Mixture of experts as written down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Experts {
-    /// Experts of a layer.
-    pub count: u64,
-    /// Experts that a token passes.
-    pub active: u64,
-    /// Inner width of one expert.
-    pub intermediate: u64,
-    /// Inner width of what every token passes beside them.
-    #[serde(default)]
-    pub shared_intermediate: u64,
-    /// The shared part has a gate of its own.
-    #[serde(default)]
-    pub shared_gate: bool,
-    /// The first layers that have a dense feed-forward instead.
-    #[serde(default)]
-    pub dense_layers: u64,
-}
-
-/// An architecture as people write it down.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Description {
-    /// Width of the residual stream.
-    pub hidden: u64,
-    /// Rows of the embedding table.
-    pub vocab: u64,
-    /// The kind of every layer.
-    pub kinds: Vec<LayerKind>,
-    /// A layer has either a mixer or a feed-forward.
-    pub separate_blocks: bool,
-    pub heads: u64,
-    pub kv_heads: u64,
-    /// Width of a head; absent = `hidden / heads`.
-    pub head_dim: Option<u64>,
-    /// Width of a value head; absent = `head_dim`.
-    pub value_dim: Option<u64>,
-    /// The window of sliding layers.
-    pub window: Option<u64>,
-    /// Heads of the layers without a window where they differ: key/value heads and width of a head.
-    pub global: Option<(u64, u64)>,
-    /// Layers without a window use their keys as values.
-    pub global_shared_kv: bool,
-    /// The query projection carries a gate for the output.
-    pub output_gate: bool,
-    /// Inner width of dense feed-forwards.
-    pub intermediate: u64,
-    /// Gate beside the up projection.
-    pub gated_mlp: bool,
-    pub experts: Option<Experts>,
-    pub latent: Option<Latent>,
-    /// The mixer of linear layers.
-    pub linear: Option<Linear>,
-    /// The embedding table serves as head.
-    pub tied_embeddings: bool,
-    pub context_tokens: Option<u64>,
-    /// Key/value heads of every layer, where a file gives them one by one.
-    pub kv_heads_by_layer: Vec<u64>,
-    /// Inner width of every layer, where a file gives them one by one.
-    pub intermediate_by_layer: Vec<u64>,
-    /// Whether a layer has experts, where a file gives it one by one.
-    pub sparse_by_layer: Vec<bool>,
-    /// Query heads of every layer, where a file gives them one by one.
-    pub heads_by_layer: Vec<u64>,
-    /// The last layers, which read the caches of earlier ones.
-    pub reused_layers: u64,
-    /// It sees all tokens at once and keeps no cache.
-    pub encoder: bool,
-}
-
 const fn dimension(field: &'static str, value: u64) -> Result<u64, InvalidModel> {
     if value >= 1 && value <= MAX_WIDTH { Ok(value) } else { Err(InvalidModel::Dimension { field, value }) }
 }
 
-impl Description {
-    /// The architecture, layer by layer.
-    ///
-    /// # Errors
-    /// Names the first field that contradicts another or is no dimension.
-    pub fn build(&self) -> Result<Architecture, InvalidModel> {
-        dimension("hidden", self.hidden)?;
-        dimension("vocab", self.vocab)?;
-        if !(1..=MAX_LAYERS).contains(&self.kinds.len()) {
-            return Err(InvalidModel::Layers(self.kinds.len() as u64));
-        }
-        if let Some(tokens) = self.context_tokens {
-            dimension("context_tokens", tokens)?;
-        }
-        if let Some(Linear::Other { state_bytes }) = self.linear {
-            dimension("state_bytes", state_bytes)?;
-        }
-        let mut layers = Vec::with_capacity(self.kinds.len());
-        for (index, &kind) in self.kinds.iter().enumerate() {
-            let kind = if kind == LayerKind::FullAndLinear {
-                // The state counts as a layer of its own.
-                let mixer = self.mixer(index, LayerKind::Linear)?;
-                layers.push(Layer { mixer, feed_forward: FeedForward::None });
-                LayerKind::Full
-            } else {
-                kind
-            };
-            layers.push(Layer {
-                mixer: self.mixer(index, kind)?,
-                feed_forward: self.feed_forward(index, kind)?,
-            });
-        }
-        Ok(Architecture {
-            hidden: self.hidden,
-            vocab: self.vocab,
-            layers,
-            gated_mlp: self.gated_mlp,
-            tied_embeddings: self.tied_embeddings,
-            context_tokens: self.context_tokens,
-            departures: Departures::default(),
-        })
-    }
-
-    fn mixer(&self, index: usize, kind: LayerKind) -> Result<Mixer, InvalidModel> {
-        let missing = |missing| InvalidModel::Undescribed { layer: index, kind, missing };
-        match kind {
-            LayerKind::FeedForward => Ok(Mixer::None),
-            LayerKind::Linear => {
-                let linear = self.linear.ok_or_else(|| missing("linear"))?;
-                check_linear(&linear)?;
-                Ok(Mixer::Linear(linear))
-            }
-            LayerKind::Full | LayerKind::FullAndLinear => {
-                if let Some(latent) = self.latent {
-                    check_latent(&latent)?;
-                    return Ok(Mixer::Latent(latent));
-                }
-                self.attention(index, None).map(Mixer::Attention)
-            }
-            LayerKind::Sliding => {
-                let window = self.window.ok_or_else(|| missing("window"))?;
-                self.attention(index, Some(dimension("window", window)?)).map(Mixer::Attention)
-            }
-        }
-    }
-
-    fn attention(&self, index: usize, window: Option<u64>) -> Result<Attention, InvalidModel> {
-        let heads = dimension("heads", self.heads_by_layer.get(index).copied().unwrap_or(self.heads))?;
-        let (kv_heads, head_dim) = match (window, self.global) {
-            (None, Some((kv_heads, head_dim))) => {
-                (self.kv_heads_by_layer.get(index).copied().unwrap_or(kv_heads), Some(head_dim))
-            }
-            _ => (self.kv_heads_by_layer.get(index).copied().unwrap_or(self.kv_heads), self.head_dim),
-        };
-        dimension("kv_heads", kv_heads)?;
-        if heads % kv_heads != 0 {
-            return Err(InvalidModel::HeadGroups { heads, kv_heads });
-        }
-        let head_dim = match head_dim {
-            Some(width) => dimension("head_dim", width)?,
-            None if self.hidden.is_multiple_of(heads) => self.hidden / heads,
-            None => return Err(InvalidModel::HeadDim { hidden: self.hidden, heads }),
-        };
-        let value_dim = match (window, self.global) {
-            (None, Some(_)) => head_dim,
-            _ => dimension("value_dim", self.value_dim.unwrap_or(head_dim))?,
-        };
-        Ok(Attention {
-            heads,
-            kv_heads,
-            head_dim,
-            value_dim,
-            window,
-            output_gate: self.output_gate,
-            shared_kv: window.is_none() && self.global_shared_kv,
-            cache: match (index as u64 + self.reused_layers >= self.kinds.len() as u64, self.encoder) {
-                (true, _) => Cache::Reused,
-                (false, true) => Cache::None,
-                (false, false) => Cache::Own,
-            },
-        })
-    }
-
-    fn feed_forward(&self, index: usize, kind: LayerKind) -> Result<FeedForward, InvalidModel> {
-        if self.separate_blocks && kind != LayerKind::FeedForward {
-            return Ok(FeedForward::None);
-        }
-        let sparse = match self.sparse_by_layer.get(index) {
-            Some(sparse) => *sparse,
-            None => self.experts.is_some_and(|experts| index as u64 >= experts.dense_layers),
-        };
-        if let (Some(experts), true) = (self.experts, sparse) {
-            let count = dimension("experts", experts.count)?;
-            let active = dimension("active_experts", experts.active)?;
-            if active > count {
-                return Err(InvalidModel::ActiveExperts { active, experts: count });
-            }
-            if experts.shared_intermediate > MAX_WIDTH {
-                return Err(InvalidModel::Dimension {
-                    field: "shared_intermediate",
-                    value: experts.shared_intermediate,
-                });
-            }
-            return Ok(FeedForward::Experts {
-                experts: count,
-                active,
-                intermediate: dimension("expert_intermediate", experts.intermediate)?,
-                shared_intermediate: experts.shared_intermediate,
-                shared_gate: experts.shared_gate,
-                width: 0,
-            });
-        }
-        match self.intermediate_by_layer.get(index) {
-            Some(0) => Ok(FeedForward::None),
-            Some(width) => Ok(FeedForward::Dense { intermediate: dimension("intermediate", *width)? }),
-            None => Ok(FeedForward::Dense { intermediate: dimension("intermediate", self.intermediate)? }),
-        }
-    }
-}
-
 impl Layer {
-    /// Holds a layer that somebody else described to what [`Description::build`] makes.
+    /// Whether there can be such a layer.
     pub(super) fn check(&self) -> Result<(), InvalidModel> {
         match &self.mixer {
             Mixer::None => {}
@@ -579,7 +347,7 @@ impl Layer {
 }
 
 impl Architecture {
-    /// Holds an architecture that somebody else described to what [`Description::build`] makes.
+    /// Whether there can be such a model.
     pub(super) fn check(&self) -> Result<(), InvalidModel> {
         dimension("hidden", self.hidden)?;
         dimension("vocab", self.vocab)?;
@@ -802,21 +570,33 @@ fn feed_forward_matrices(hidden: u64, gated: bool, feed_forward: FeedForward, ad
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     /// Llama-3-8B.
-    pub(crate) fn llama() -> Description {
-        Description {
-            hidden: 4096,
-            vocab: 128_256,
-            kinds: vec![LayerKind::Full; 32],
+    fn llama() -> Architecture {
+        let attention = Attention {
             heads: 32,
             kv_heads: 8,
-            intermediate: 14336,
+            head_dim: 128,
+            value_dim: 128,
+            window: None,
+            output_gate: false,
+            shared_kv: false,
+            cache: Cache::Own,
+        };
+        let layer = Layer {
+            mixer: Mixer::Attention(attention),
+            feed_forward: FeedForward::Dense { intermediate: 14336 },
+        };
+        Architecture {
+            hidden: 4096,
+            vocab: 128_256,
+            layers: vec![layer; 32],
             gated_mlp: true,
+            tied_embeddings: false,
             context_tokens: Some(8192),
-            ..Description::default()
+            departures: Departures::default(),
         }
     }
 
@@ -824,37 +604,48 @@ pub(crate) mod tests {
     fn parameters_are_the_sum_of_the_matrices() {
         let layer = 4096 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336 + 2 * 4096;
         let expected = 32 * layer + 2 * 128_256 * 4096 + 4096;
-        assert_eq!(llama().build().unwrap().parameters(), expected);
+        assert_eq!(llama().parameters(), expected);
     }
 
     #[test]
     fn a_tied_table_counts_once_and_is_the_head() {
-        let tied = Description { tied_embeddings: true, ..llama() }.build().unwrap();
-        let untied = llama().build().unwrap();
-        assert_eq!(untied.parameters() - tied.parameters(), 128_256 * 4096);
+        let tied = Architecture { tied_embeddings: true, ..llama() };
+        assert_eq!(llama().parameters() - tied.parameters(), 128_256 * 4096);
         assert!(tied.matrices().iter().all(|matrix| matrix.class != Class::Embedding));
         assert_eq!(tied.matrices().iter().filter(|matrix| matrix.class == Class::Head).count(), 1);
     }
 
     #[test]
     fn contradictions_name_their_field() {
-        let cases: [(&str, Description); 9] = [
-            ("head_dim", Description { heads: 24, kv_heads: 8, hidden: 4000, ..llama() }),
-            ("kv_heads", Description { heads: 8, kv_heads: 32, ..llama() }),
-            ("kv_heads", Description { heads: 32, kv_heads: 5, ..llama() }),
-            ("kv_heads", Description { kv_heads: 0, ..llama() }),
-            ("hidden", Description { hidden: 0, ..llama() }),
-            ("intermediate", Description { intermediate: 0, ..llama() }),
-            ("vocab", Description { vocab: u64::MAX, ..llama() }),
-            ("layers", Description { kinds: Vec::new(), ..llama() }),
-            ("window", Description { kinds: vec![LayerKind::Sliding], ..llama() }),
-        ];
-        for (field, description) in cases {
-            assert_eq!(description.build().unwrap_err().field(), field);
-        }
-        let experts = Experts { count: 8, active: 9, intermediate: 100, ..Experts::default() };
-        let error = Description { experts: Some(experts), ..llama() }.build().unwrap_err();
-        assert_eq!(error, InvalidModel::ActiveExperts { active: 9, experts: 8 });
+        let field = |change: &dyn Fn(&mut Architecture)| {
+            let mut changed = llama();
+            change(&mut changed);
+            changed.check().unwrap_err().field()
+        };
+        let attention = |change: &dyn Fn(&mut Attention)| {
+            field(&|changed| {
+                let Mixer::Attention(attention) = &mut changed.layers[3].mixer else { panic!() };
+                change(attention);
+            })
+        };
+        assert_eq!(attention(&|attention| attention.kv_heads = 5), "kv_heads");
+        assert_eq!(attention(&|attention| attention.kv_heads = 0), "kv_heads");
+        assert_eq!(attention(&|attention| attention.head_dim = 0), "head_dim");
+        assert_eq!(attention(&|attention| attention.window = Some(0)), "window");
+        assert_eq!(field(&|changed| changed.hidden = 0), "hidden");
+        assert_eq!(field(&|changed| changed.vocab = u64::MAX), "vocab");
+        assert_eq!(field(&|changed| changed.layers.clear()), "layers");
+        let dense = FeedForward::Dense { intermediate: 0 };
+        assert_eq!(field(&|changed| changed.layers[0].feed_forward = dense), "intermediate");
+        let experts = FeedForward::Experts {
+            experts: 8,
+            active: 9,
+            intermediate: 100,
+            shared_intermediate: 0,
+            shared_gate: false,
+            width: 0,
+        };
+        assert_eq!(field(&|changed| changed.layers[0].feed_forward = experts), "active_experts");
     }
 
     #[test]

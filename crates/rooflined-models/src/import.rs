@@ -15,7 +15,6 @@ use super::foreign::Foreign;
 mod assemble;
 pub mod config;
 mod expression;
-mod facts;
 mod families;
 mod fields;
 pub mod gguf;
@@ -33,6 +32,9 @@ pub use packing::Packing;
 
 /// The family of a file that names none.
 pub(crate) const UNNAMED: &str = "unknown";
+/// What a reader of an encoder's figures should know.
+const ENCODER: &str = "it is an encoder, which embeds or ranks documents: it has no decode, no cache and no head, and \
+     predictions are of documents";
 /// Most tensors of a model, over all its files.
 pub const MAX_TENSORS: u64 = 1 << 18;
 /// Longest name of a tensor or key in bytes.

@@ -6,14 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use super::config::Config;
-use super::facts::Facts;
+use serde_json::{Map, Value, json};
+
+use super::config::{Config, EMBEDS};
+use super::families::Described;
+use super::fields::Fields;
 use super::header::Header;
 use super::packing::{Modules, Packing};
-use super::{ImportError, MAX_GROUPS, Tensor, UNNAMED, label, metadata, short};
-use crate::architecture::{
-    Architecture, Departures, Experts, InvalidModel, LayerKind, Linear, MAX_LAYERS, Mixer,
-};
+use super::{ENCODER, ImportError, MAX_GROUPS, Tensor, UNNAMED, label, metadata, short};
+use crate::architecture::{Architecture, Departures, InvalidModel, MAX_LAYERS, Mixer};
 use crate::block::Block;
 use crate::class::{Class, classify, halves, layer};
 use crate::foreign;
@@ -32,10 +33,60 @@ struct LayerShapes {
     fused: u64,
     latent: bool,
     linear: bool,
-    /// Input width of down projections, which is the inner width even where gate and up are one matrix.
-    down: u64,
-    up: u64,
+    mlp: Inner,
+    shared: Inner,
+    shared_gate: bool,
+    expert: Inner,
     experts: u64,
+}
+
+impl LayerShapes {
+    fn fields(&self) -> Value {
+        json!({"query": self.query, "key": self.key, "value": self.value, "fused": self.fused, "latent": self.latent,
+            "linear": self.linear, "inner": self.mlp.width(), "shared": self.shared.width(),
+            "shared_gate": self.shared_gate, "expert_inner": self.expert.width(), "experts": self.experts})
+    }
+}
+
+/// Widths in the middle of a feed-forward.
+#[derive(Debug, Clone, Copy, Default)]
+struct Inner {
+    up: u64,
+    /// Input of down projections, which is the inner width even where gate and up are one matrix.
+    down: u64,
+}
+
+impl Inner {
+    fn see(&mut self, name: &str, rows: u64, columns: u64) {
+        if ["down", "fc2", "w2"].iter().any(|part| name.contains(part)) {
+            self.down = self.down.max(columns);
+        } else {
+            self.up = self.up.max(rows);
+        }
+    }
+
+    const fn width(self) -> u64 {
+        if self.down > 0 { self.down } else { self.up }
+    }
+}
+
+/// What a file says beside its tensors.
+struct Said {
+    family: String,
+    name: Option<String>,
+    is_gguf: bool,
+    /// The metadata of a GGUF file, or the usual fields of a configuration.
+    fields: Map<String, Value>,
+    /// What the family of the configuration makes of it.
+    described: Option<Architecture>,
+}
+
+impl Said {
+    /// What the tables for tensors make of the `fields`.
+    fn by_tensors<'a>(&self, fields: &'a Fields<'a>) -> Result<Described<'a>, ImportError> {
+        let architecture = self.is_gguf.then_some(self.family.as_str());
+        Described::by_tensors(architecture, fields).ok_or_else(|| ImportError::Family(self.family.clone()))
+    }
 }
 
 /// A tensor with its use.
@@ -51,10 +102,15 @@ pub(super) fn from_gguf(header: &Header, file: &str) -> Result<Model, ImportErro
     if let Some(kind) = metadata::other_kind(header) {
         return Err(kind.into());
     }
-    if header.text("general.architecture").is_none() {
-        return Err(ImportError::NoFamily("general.architecture"));
-    }
-    let mut facts = metadata::facts(header)?;
+    let family = header.text("general.architecture").map(short);
+    let family = family.ok_or(ImportError::NoFamily("general.architecture"))?;
+    let said = Said {
+        name: header.text("general.name").map(short),
+        is_gguf: true,
+        fields: metadata::fields(header, &family),
+        described: None,
+        family,
+    };
     let has_decoder = header.tensors.iter().any(|tensor| halves(&tensor.name).1);
     let weights = header
         .tensors
@@ -73,8 +129,7 @@ pub(super) fn from_gguf(header: &Header, file: &str) -> Result<Model, ImportErro
         .collect::<Result<Vec<_>, ImportError>>()?;
     let mix = header.number("general.file_type").and_then(|number| u32::try_from(number).ok());
     let mix = mix.and_then(|number| Mix::from_number(number & !1024));
-    facts.name = header.text("general.name").map(short);
-    let mut model = assemble(facts, None, weights, file)?;
+    let mut model = assemble(said, weights, file)?;
     model.label = mix.map(|mix| mix.key().to_owned());
     label::check_gguf(&mut model, mix, file);
     Ok(model)
@@ -95,8 +150,13 @@ pub(super) fn from_checkpoint(
     if let Some(found) = config.and_then(|config| config.quantisation.as_ref()) {
         found.check(tensors.iter().filter(|tensor| tensor.block == Block::I32).count())?;
     }
-    let facts = config.map_or_else(|| Facts::new(UNNAMED.to_owned()), |config| config.facts.clone());
-    let described = config.and_then(|config| config.architecture.clone());
+    let said = Said {
+        family: config.map_or_else(|| UNNAMED.to_owned(), |config| config.family.clone()),
+        name: None,
+        is_gguf: false,
+        fields: config.map(|config| config.usual.clone()).unwrap_or_default(),
+        described: config.and_then(|config| config.architecture.clone()),
+    };
     let has_decoder = tensors.iter().any(|tensor| halves(&tensor.name).1);
     let weights = tensors
         .iter()
@@ -110,8 +170,8 @@ pub(super) fn from_checkpoint(
             })
         })
         .collect::<Result<Vec<_>, ImportError>>()?;
-    let is_labelling = facts.encoder;
-    let mut model = assemble(facts, described, weights, name)?;
+    let is_labelling = said.fields.get(EMBEDS).and_then(Value::as_bool) == Some(true);
+    let mut model = assemble(said, weights, name)?;
     // One label is a score.
     let scores = ["score.weight", "classifier.weight", "classifier.out_proj.weight"];
     model.architecture.departures.ranks |= is_labelling
@@ -187,52 +247,61 @@ fn index(name: &str) -> Result<Option<usize>, ImportError> {
 
 /// The model of a table. Where its family is `described`, heads, windows and states are what the configuration says; shapes
 /// of packed matrices never overrule them.
-fn assemble(
-    mut facts: Facts,
-    described: Option<Architecture>,
-    mut weights: Vec<Weight<'_>>,
-    file: &str,
-) -> Result<Model, ImportError> {
+fn assemble(mut said: Said, mut weights: Vec<Weight<'_>>, file: &str) -> Result<Model, ImportError> {
     if weights.is_empty() {
         return Err(ImportError::Field {
             field: "tensors".to_owned(),
             reason: "are none: there are no weights to read".to_owned(),
         });
     }
-    let mut warnings = if described.is_some() { Vec::new() } else { facts.warnings() };
+    let (layers, drafts, is_encoder, is_known) = {
+        let fields = Fields { map: &said.fields };
+        let mut found = said.by_tensors(&fields)?;
+        let drafts = found.number("drafts")?.unwrap_or(0);
+        (found.number("said_layers")?, drafts, found.flag("encoder"), found.flag("known"))
+    };
+    let mut warnings = Vec::new();
+    if said.described.is_none() {
+        if !is_known {
+            warnings.push(format!(
+                "architecture {:?} is not known here: weights are counted from their shapes and names",
+                said.family
+            ));
+        }
+        warnings.extend(is_encoder.then(|| ENCODER.to_owned()));
+    }
     let text = |weight: &&Weight<'_>| !matches!(weight.class, Class::Tower | Class::Draft);
     let last = weights.iter().filter(text).filter_map(|weight| weight.layer).max();
     let found = last.map_or(0, |last| last as u64 + 1);
-    let drafts = facts.drafts;
-    let said = facts.layers.or_else(|| described.as_ref().map(|described| described.layers.len() as u64));
-    let layers = said.unwrap_or_else(|| found.saturating_sub(drafts));
+    let layers = layers.or_else(|| said.described.as_ref().map(|described| described.layers.len() as u64));
+    let layers = layers.unwrap_or_else(|| found.saturating_sub(drafts));
+    if !(1..=MAX_LAYERS as u64).contains(&layers) {
+        return Err(InvalidModel::Layers(layers).into());
+    }
     if found > 0 && layers > found {
         warnings.push(format!("it says {layers} layers and has weights of {found}: shards may be missing"));
     }
-    facts.layers = Some(layers);
     use_of_layers(&mut weights, layers);
-    tie(&mut facts, &mut weights, &mut warnings);
-
-    let architecture = if let Some(mut described) = described {
+    let is_tied = !is_encoder && tie(&mut weights);
+    let (mut architecture, seen) = if let Some(described) = said.described {
+        // Shapes of packed matrices never overrule what a family's configuration says.
         let plain = weights.iter().filter(|weight| weight.packing.block.is_plain());
-        let corrected = correct_heads(&mut described, &look(plain, layers));
-        if corrected > 0 {
-            warnings.push(format!(
-                "keys of {corrected} layers are not as wide as config.json says: the cache is counted from their shapes"
-            ));
-        }
-        Architecture {
-            tied_embeddings: facts.tied == Some(true),
-            departures: Departures { ranks: described.departures.ranks, ..Departures::default() },
-            ..described
-        }
+        (described, look(plain, layers))
     } else {
-        let seen = look(weights.iter(), layers);
-        complete(&mut facts, &weights, &seen, &mut warnings);
-        let mut built = facts.describe()?.build()?;
-        built.departures.ranks = facts.ranks;
-        built
+        let mut seen = look(weights.iter(), layers);
+        let architecture = by_tensors(&mut said, &weights, &seen, &mut warnings)?;
+        // llama.cpp caches the heads that a file names, however wide its fused matrix is.
+        seen.iter_mut().for_each(|seen| seen.fused = 0);
+        (architecture, seen)
     };
+    let corrected = correct_heads(&mut architecture, &seen);
+    if corrected > 0 {
+        warnings.push(format!(
+            "keys of {corrected} layers are not as wide as it says: the cache is counted from their shapes"
+        ));
+    }
+    architecture.tied_embeddings = is_tied;
+    architecture.departures = Departures { ranks: architecture.departures.ranks, ..Departures::default() };
     let mut groups = Grouping::default();
     for Weight { tensor, class, packing, .. } in &weights {
         let Packing { block, rows, columns, matrices, parameters } = *packing;
@@ -245,8 +314,8 @@ fn assemble(
         }
     }
     let model = Model {
-        name: facts.name.clone().unwrap_or_else(|| file.to_owned()),
-        family: facts.family.clone(),
+        name: said.name.unwrap_or_else(|| file.to_owned()),
+        family: said.family,
         architecture,
         weights: groups.finish(),
         label: None,
@@ -254,6 +323,35 @@ fn assemble(
         drafting: Drafting::default(),
     };
     Ok(with_remarks(model))
+}
+
+/// The model as its tensors show it, with what the file says beside them.
+fn by_tensors(
+    said: &mut Said,
+    weights: &[Weight<'_>],
+    seen: &[LayerShapes],
+    warnings: &mut Vec<String>,
+) -> Result<Architecture, ImportError> {
+    said.fields.insert("shapes".to_owned(), seen.iter().map(LayerShapes::fields).collect());
+    if let Some(keyed) = seen.iter().find(|seen| seen.key > 0) {
+        said.fields.insert("keyed".to_owned(), keyed.fields());
+    }
+    let is_table = |weight: &&Weight<'_>| {
+        matches!(weight.class, Class::Embedding | Class::Head)
+            && weight.tensor.shape.len() == 2
+            && !weight.tensor.name.contains("per_layer")
+    };
+    if let Some(Packing { rows, columns, .. }) = weights.iter().find(is_table).map(|weight| weight.packing) {
+        said.fields.insert("table".to_owned(), json!({"rows": rows, "columns": columns}));
+    }
+    let fields = Fields { map: &said.fields };
+    let mut described = said.by_tensors(&fields)?;
+    let architecture = described.architecture().map_err(|error| match error {
+        ImportError::Missing { field, .. } => ImportError::Missing { field, family: said.family.clone() },
+        error => error,
+    })?;
+    warnings.extend(described.remarks(seen.len()));
+    Ok(architecture)
 }
 
 /// Layers behind the last only draft; in layers with a state the fused projections belong to it.
@@ -279,28 +377,25 @@ fn use_of_layers(weights: &mut [Weight<'_>], layers: u64) {
 }
 
 /// A file without a head uses its table as one, and reads it in full.
-fn tie(facts: &mut Facts, weights: &mut [Weight<'_>], warnings: &mut Vec<String>) {
-    let has_head = weights.iter().any(|weight| weight.class == Class::Head);
-    if has_head && facts.tied == Some(true) {
-        warnings.push("embeddings are declared tied, but the file has a head: the head is read".to_owned());
+fn tie(weights: &mut [Weight<'_>]) -> bool {
+    if weights.iter().any(|weight| weight.class == Class::Head) {
+        return false;
     }
-    if !has_head && !facts.encoder {
-        for weight in weights.iter_mut().filter(|weight| weight.class == Class::Embedding) {
-            let helper = ["per_layer", "position", "wpe", "token_types"];
-            if !helper.iter().any(|helper| weight.tensor.name.contains(helper)) {
-                weight.class = Class::Head;
-            }
+    for weight in weights.iter_mut().filter(|weight| weight.class == Class::Embedding) {
+        let helper = ["per_layer", "position", "wpe", "token_types"];
+        if !helper.iter().any(|helper| weight.tensor.name.contains(helper)) {
+            weight.class = Class::Head;
         }
     }
-    facts.tied = Some(!has_head && !facts.encoder);
+    true
 }
 
 fn look<'w, 't: 'w>(weights: impl Iterator<Item = &'w Weight<'t>>, layers: u64) -> Vec<LayerShapes> {
     let mut seen = vec![LayerShapes::default(); usize::try_from(layers).unwrap_or(0).min(MAX_LAYERS)];
     for Weight { tensor, class, layer, packing } in weights {
         let Some(seen) = layer.and_then(|layer| seen.get_mut(layer)) else { continue };
-        // Vectors are biases and say the same as their matrix.
-        let is_matrix = packing.parameters > 0 && tensor.shape.len() > 1;
+        // Biases say the same as their matrix.
+        let is_matrix = packing.parameters > 0 && tensor.shape.len() > 1 && !tensor.name.ends_with("bias");
         let rows = if is_matrix { packing.rows } else { 0 };
         match class {
             Class::AttentionQ => seen.query = seen.query.max(rows),
@@ -309,13 +404,15 @@ fn look<'w, 't: 'w>(weights: impl Iterator<Item = &'w Weight<'t>>, layers: u64) 
             Class::AttentionQkv => seen.fused = seen.fused.max(rows),
             Class::AttentionLatent => seen.latent = true,
             Class::LinearMixer => seen.linear = true,
-            Class::Expert => seen.experts = seen.experts.max(packing.matrices),
-            Class::Mlp | Class::SharedExpert if is_matrix => {
-                if ["down", "fc2", "w2"].iter().any(|part| tensor.name.contains(part)) {
-                    seen.down = seen.down.max(packing.columns);
-                } else {
-                    seen.up = seen.up.max(rows);
-                }
+            Class::Expert if is_matrix => {
+                seen.experts = seen.experts.max(packing.matrices);
+                seen.expert.see(&tensor.name, rows, packing.columns);
+            }
+            Class::Mlp if is_matrix => seen.mlp.see(&tensor.name, rows, packing.columns),
+            Class::SharedExpert if is_matrix => seen.shared.see(&tensor.name, rows, packing.columns),
+            Class::Router => {
+                seen.shared_gate |=
+                    ["_shexp", "shared_expert_gate"].iter().any(|part| tensor.name.contains(part));
             }
             _ => {}
         }
@@ -345,121 +442,6 @@ fn correct_heads(architecture: &mut Architecture, seen: &[LayerShapes]) -> usize
         }
     }
     corrected
-}
-
-/// Fills in from shapes what metadata did not say, and lets shapes decide where both speak.
-fn complete(facts: &mut Facts, weights: &[Weight<'_>], seen: &[LayerShapes], warnings: &mut Vec<String>) {
-    let table = weights.iter().find(|weight| {
-        let name = &weight.tensor.name;
-        matches!(weight.class, Class::Embedding | Class::Head)
-            && weight.tensor.shape.len() == 2
-            && !name.contains("per_layer")
-    });
-    if let Some(Packing { rows, columns, .. }) = table.map(|weight| weight.packing) {
-        facts.vocab = facts.vocab.filter(|vocab| *vocab == rows).or(Some(rows));
-        if facts.hidden.is_some_and(|hidden| hidden != columns) {
-            warnings.push(format!(
-                "it says a width of {} and its table is {columns} wide: the table counts",
-                facts.hidden.unwrap_or(0)
-            ));
-        }
-        facts.hidden = Some(columns);
-    }
-    complete_heads(facts, seen, warnings);
-    let sliding = |index: usize| facts.kinds.get(index) == Some(&LayerKind::Sliding);
-    let kinds: Vec<LayerKind> = seen
-        .iter()
-        .enumerate()
-        .map(|(index, seen)| match seen {
-            LayerShapes { key: 0, fused: 0, latent: false, linear: true, .. } => LayerKind::Linear,
-            LayerShapes { key: 0, fused: 0, latent: false, linear: false, query: 0, .. } => {
-                LayerKind::FeedForward
-            }
-            // A file that gives a layer no heads for keys says that it has no cache.
-            LayerShapes { linear: true, .. } if facts.kv_heads_by_layer.get(index) == Some(&0) => {
-                LayerKind::Linear
-            }
-            LayerShapes { linear: true, latent: false, .. } => LayerKind::FullAndLinear,
-            _ if sliding(index) && facts.window.is_some() => LayerKind::Sliding,
-            _ => LayerKind::Full,
-        })
-        .collect();
-    if !kinds.is_empty() {
-        facts.kinds = kinds;
-    }
-    if facts.kinds.contains(&LayerKind::Linear) && facts.linear.is_none() {
-        warnings.push("the state of its linear layers is not described: it is counted as nothing".to_owned());
-        facts.linear = Some(Linear::Other { state_bytes: 1 });
-    }
-    if facts.latent.is_none() && seen.iter().any(|seen| seen.latent) {
-        warnings
-            .push("its latent attention is not described: the cache is counted as of whole heads".to_owned());
-    }
-    let count = seen.iter().map(|seen| seen.experts).max().unwrap_or(0);
-    if count > 0 {
-        complete_experts(facts, weights, count, warnings);
-        facts.sparse = seen.iter().map(|seen| seen.experts > 0).collect();
-    }
-    facts.separate_blocks = false;
-    let inner = |seen: &LayerShapes| if seen.down > 0 { seen.down } else { seen.up };
-    facts.intermediate_by_layer = seen.iter().map(inner).collect();
-}
-
-/// How keys, values and queries divide into heads.
-fn complete_heads(facts: &mut Facts, seen: &[LayerShapes], warnings: &mut Vec<String>) {
-    let Some(first) = seen.iter().find(|seen| seen.key > 0) else { return };
-    if facts.heads.is_none() {
-        warnings.push("heads are not described: keys count as one head".to_owned());
-        facts.heads = Some((first.query / first.key).max(1));
-        facts.kv_heads = Some(1);
-        facts.head_dim = Some(first.key);
-        facts.value_dim = Some(first.value.max(1));
-        return;
-    }
-    let width = |index: usize| match (facts.global, facts.kinds.get(index)) {
-        (Some((_, width)), Some(LayerKind::Full)) => Some(width),
-        _ => facts.head_dim.or_else(|| {
-            let (hidden, heads) = (facts.hidden?, facts.heads?);
-            (heads > 0 && hidden.is_multiple_of(heads)).then(|| hidden / heads)
-        }),
-    };
-    let said = |index: usize| facts.kv_heads_by_layer.get(index).copied().or(facts.kv_heads);
-    let mut differ = 0;
-    let by_layer: Vec<u64> = seen
-        .iter()
-        .enumerate()
-        .map(|(index, seen)| {
-            let said = said(index).unwrap_or(1);
-            match width(index) {
-                Some(width) if width > 0 && seen.key > 0 && seen.key.is_multiple_of(width) => {
-                    differ += u64::from(seen.key / width != said);
-                    seen.key / width
-                }
-                _ => said,
-            }
-        })
-        .collect();
-    if differ > 0 {
-        warnings.push(format!(
-            "keys of {differ} layers are not as wide as it says: the cache is counted from their shapes"
-        ));
-    }
-    facts.kv_heads_by_layer = by_layer;
-}
-
-fn complete_experts(facts: &mut Facts, weights: &[Weight<'_>], stacked: u64, warnings: &mut Vec<String>) {
-    let widths =
-        weights.iter().filter(|weight| weight.class == Class::Expert && weight.packing.parameters > 0);
-    let hidden = facts.hidden.unwrap_or(0);
-    let width = widths.map(|weight| weight.packing.rows.min(weight.packing.columns)).max().unwrap_or(1);
-    let experts = facts.experts.get_or_insert_with(|| {
-        warnings.push("experts per token are not described: all are counted as read".to_owned());
-        Experts { count: stacked, active: stacked, ..Experts::default() }
-    });
-    if experts.intermediate == 0 {
-        experts.intermediate = width.min(hidden.max(1)).max(1);
-    }
-    experts.dense_layers = 0;
 }
 
 /// Warnings about what is not read and what was not recognised.

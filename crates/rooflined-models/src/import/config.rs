@@ -5,15 +5,14 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::facts::{ENCODER, Facts};
 use super::families::Described;
 use super::fields::{Fields, INNER};
 use super::quantisation::{Quantisation, Storage, quantisation};
 use super::tower::Tower;
-use super::{ImportError, UNNAMED, said, short};
-use crate::architecture::{Architecture, Cache, Experts, Matrix, Mixer, Part};
+use super::{ENCODER, ImportError, UNNAMED, said, short};
+use crate::architecture::{Architecture, Cache, Matrix, Mixer, Part};
 use crate::block::Block;
 use crate::class::Class;
 use crate::drafting::head_weights;
@@ -29,6 +28,9 @@ pub const MAX_BYTES: u64 = 16 << 20;
 const MAX_CONTAINERS: u64 = 1 << 17;
 /// Most values for each of those.
 const VALUES_OF_A_CONTAINER: u64 = 4;
+
+/// The field of those that [`usual`] makes that says whether the model embeds or ranks text.
+pub(super) const EMBEDS: &str = "embeds";
 
 /// What errors call the file.
 const CONFIGURATION: &str = "configuration";
@@ -46,8 +48,8 @@ pub struct Config {
     is_encoder: bool,
     /// What its modules are called.
     modules: ModuleNames,
-    /// What the usual fields say where the family is not known.
-    pub(super) facts: Facts,
+    /// The usual fields, for tensors of a family that is not known.
+    pub(super) usual: Map<String, Value>,
     /// What weights that are not quantised are stored as.
     pub dtype: Block,
     /// What the projections were quantised to; `None` where they were not.
@@ -102,8 +104,11 @@ impl Config {
         let (architecture, rest) = described.transpose()?.unzip();
         let (drafts, has_tower, is_encoder, modules) =
             rest.unwrap_or((0, true, false, ModuleNames::default()));
-        let facts = Described::unknown(&outer, &text).map(|mut found| facts(family.clone(), &mut found));
-        let facts = facts.map(|facts| Facts { encoder: facts.encoder || is_encoder, ..facts });
+        let mut usual =
+            Described::unknown(&outer, &text).map(|mut found| usual(&mut found)).unwrap_or_default();
+        if is_encoder {
+            usual.insert(EMBEDS.to_owned(), true.into());
+        }
         let dtype =
             match text.text(&["torch_dtype", "dtype"]).or_else(|| outer.text(&["torch_dtype", "dtype"])) {
                 Some("float32") => Block::F32,
@@ -123,7 +128,7 @@ impl Config {
             drafts,
             is_encoder,
             modules,
-            facts: facts.unwrap_or_else(|| Facts::new(family.clone())),
+            usual,
             family,
             dtype,
             quantisation,
@@ -148,7 +153,7 @@ impl Config {
     #[must_use]
     pub fn as_embedder(mut self) -> Self {
         self.is_encoder = true;
-        self.facts.encoder = true;
+        self.usual.insert(EMBEDS.to_owned(), true.into());
         if let Some(architecture) = &mut self.architecture {
             architecture.departures.headless = true;
             for layer in &mut architecture.layers {
@@ -404,30 +409,26 @@ fn described<'a>(outer: &'a Fields<'a>, text: &'a Fields<'a>) -> (String, Option
     }
 }
 
-/// What the usual names of fields say of a family that is not known; shapes of tensors say the rest.
-fn facts(family: String, described: &mut Described<'_>) -> Facts {
-    let (encoder, ranks) = (described.flag("encoder"), described.flag("ranks"));
-    let mut number = |key| described.number(key).ok().flatten();
-    Facts {
-        hidden: number("hidden"),
-        vocab: number("vocab"),
-        layers: number("layers"),
-        heads: number("heads"),
-        kv_heads: number("kv_heads"),
-        head_dim: number("head_dim"),
-        window: number("window"),
-        gated: Some(true),
-        encoder,
-        ranks,
-        context: number("context"),
-        experts: number("experts").zip(number("active_experts")).map(|(count, active)| Experts {
-            count,
-            active,
-            intermediate: number("expert_intermediate").unwrap_or(0),
-            ..Experts::default()
-        }),
-        ..Facts::new(family)
-    }
+/// What the usual names of fields say of a family that is not known, under one name each; shapes of tensors say the rest.
+fn usual(described: &mut Described<'_>) -> Map<String, Value> {
+    const NAMES: &[(&str, &str)] = &[
+        ("hidden", "hidden_size"),
+        ("vocab", "vocab_size"),
+        ("layers", "num_hidden_layers"),
+        ("heads", "num_attention_heads"),
+        ("kv_heads", "num_key_value_heads"),
+        ("head_dim", "attention_head_dim"),
+        ("context", "max_position_embeddings"),
+        ("experts", "num_experts"),
+        ("active_experts", "num_experts_per_tok"),
+        ("expert_intermediate", "moe_intermediate_size"),
+    ];
+    let flags = [("encoder", EMBEDS), ("ranks", "scores")];
+    let flags = flags.map(|(key, field)| (field.to_owned(), described.flag(key).into()));
+    let number = |(key, field): &(&'static str, &str)| {
+        Some(((*field).to_owned(), described.number(key).ok().flatten()?.into()))
+    };
+    NAMES.iter().filter_map(number).chain(flags).collect()
 }
 
 /// What a family calls the parts of its layers: attention, other mixers, feed-forwards, and what holds experts.

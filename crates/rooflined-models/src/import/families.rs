@@ -2,9 +2,10 @@
 //!
 //! A table describes a family by expressions for its keys; what it leaves out follows from the family that it
 //! is `like`, last from `base`. Lists of weights add what the layers here do not have by themselves. Defaults of fields
-//! that a file leaves out are those of the family's own configuration class.
+//! that a file leaves out are those of the family's own configuration class. `gguf.toml` does the same for the metadata of GGUF
+//! files, and for what tensors show where nothing else is known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
@@ -18,7 +19,7 @@ use crate::architecture::{
 };
 use crate::class::Class;
 
-/// Files of families.
+/// Files of families, and first that of `base`.
 const FILES: &[(&str, &str)] = &[
     ("base", include_str!("../../config/families/base.toml")),
     ("dense", include_str!("../../config/families/dense.toml")),
@@ -27,6 +28,9 @@ const FILES: &[(&str, &str)] = &[
     ("gemma", include_str!("../../config/families/gemma.toml")),
     ("other", include_str!("../../config/families/other.toml")),
 ];
+
+/// What tensors show, and the metadata of GGUF files by architecture.
+const TENSORS_FILE: &str = include_str!("../../config/families/gguf.toml");
 
 /// Most matrices that lists of weights add to a model.
 const MAX_EXTRA: usize = 1 << 17;
@@ -49,11 +53,24 @@ pub(super) struct Family {
     /// Weights of the model, and of each layer.
     weights: Vec<Extra>,
     layer_weights: Vec<Extra>,
+    /// What a reader should know, and when.
+    remarks: Vec<(String, Node)>,
 }
 
 // A test reads every file; one with an error would be left out.
 static FAMILIES: LazyLock<BTreeMap<String, Family>> =
     LazyLock::new(|| FILES.iter().filter_map(|(_, text)| read(text).ok()).flatten().collect());
+
+static TENSORS: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
+    let files = [FILES[0].1, TENSORS_FILE];
+    files.into_iter().filter_map(|text| read(text).ok()).flatten().collect()
+});
+
+/// Fields that some table of [`TENSORS_FILE`] reads: a file may have thousands of others.
+pub(super) static FIELDS_OF_TENSORS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let nodes = TENSORS.values().flat_map(|family| family.keys.values());
+    nodes.flat_map(Node::words).collect()
+});
 
 /// Sizes and the fields that some family reads for each.
 static SIZES: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
@@ -86,6 +103,10 @@ pub(super) fn read(text: &str) -> Result<BTreeMap<String, Family>, String> {
                     let list = list.iter().filter_map(Value::as_str).map(extra);
                     let list = list.collect::<Result<_, _>>().map_err(|error| wrong(key, error))?;
                     if key == "weights" { family.weights = list } else { family.layer_weights = list }
+                }
+                ("remarks", Value::Array(list)) => {
+                    let list = list.iter().filter_map(Value::as_str).map(remark);
+                    family.remarks = list.collect::<Result<_, _>>().map_err(|error| wrong(key, error))?;
                 }
                 (key, Value::String(text)) => {
                     let node = Node::parse(text).map_err(|error| wrong(key, error))?;
@@ -121,6 +142,12 @@ fn extra(text: &str) -> Result<Extra, String> {
     let found = parts.iter().find_map(|(word, part)| rest.strip_prefix(word).map(|rest| (*part, rest)));
     let (part, sizes) = found.unwrap_or((Part::Whole, rest));
     Ok(Extra { class, part, sizes: Node::parse_list(sizes)?, condition })
+}
+
+/// `TEXT if CONDITION`.
+fn remark(text: &str) -> Result<(String, Node), String> {
+    let (text, condition) = text.split_once(" if ").ok_or("a condition was expected")?;
+    Ok((text.to_owned(), Node::parse(condition)?))
 }
 
 /// A configuration as its family understands it.
@@ -194,6 +221,13 @@ impl<'a> Described<'a> {
     pub fn unknown(outer: &'a Fields<'a>, text: &'a Fields<'a>) -> Option<Self> {
         let (name, base) = FAMILIES.get_key_value("base")?;
         Some(Self::of(name, None, chain(base, &FAMILIES), outer, text))
+    }
+
+    /// A model by what its tensors show, with what a GGUF file of an `architecture` says or the usual fields of a configuration.
+    pub fn by_tensors(architecture: Option<&str>, fields: &'a Fields<'a>) -> Option<Self> {
+        let table = |name| TENSORS.get_key_value(name).filter(|(_, family)| family.like.is_some());
+        let (name, first) = architecture.map_or(table("tensors"), |name| table(name).or(table("gguf")))?;
+        Some(Self::of(name, None, chain(first, &TENSORS), fields, fields))
     }
 
     fn of(
@@ -359,6 +393,20 @@ impl<'a> Described<'a> {
         architecture.departures.extra = extra;
         architecture.check()?;
         Ok(architecture)
+    }
+
+    /// What a reader should know about one of the layers.
+    pub fn remarks(&mut self, layers: usize) -> Vec<String> {
+        let chain = self.chain.clone();
+        let list = chain.iter().map(|family| &family.remarks).find(|list| !list.is_empty());
+        let mut holds = |condition: &'static Node| {
+            (0..layers).any(|layer| {
+                self.at(Some(layer));
+                condition.evaluate(self).is_true()
+            })
+        };
+        let said = list.into_iter().flatten().filter(|(_, condition)| holds(condition));
+        said.map(|(text, _)| text.clone()).collect()
     }
 
     /// The matrices of the model's own list.

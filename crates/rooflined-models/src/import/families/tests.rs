@@ -5,20 +5,24 @@ use serde_json::json;
 #[test]
 fn every_file_of_families_is_understood() {
     let mut names = BTreeMap::new();
-    for (file, text) in FILES {
+    for (file, text) in FILES.iter().chain(&[("tensors", TENSORS_FILE)]) {
         for (name, family) in read(text).unwrap_or_else(|error| panic!("{file}: {error}")) {
             let sizes = family.weights.iter().chain(&family.layer_weights);
             let nodes = sizes.flat_map(|extra| extra.sizes.iter().chain(&extra.condition));
-            for node in nodes.chain(family.keys.values()) {
+            let conditions = family.remarks.iter().map(|(_, condition)| condition);
+            for node in nodes.chain(conditions).chain(family.keys.values()) {
                 for call in node.calls() {
                     assert!(FUNCTIONS.contains(&call), "{name}: {call}");
                 }
             }
-            assert_eq!(names.insert(name.clone(), *file), None, "{name} is described twice");
+            let described = names.insert((name.clone(), *file == "tensors"), *file);
+            assert_eq!(described, None, "{name} is described twice");
         }
     }
-    for (name, family) in &*FAMILIES {
-        assert!(name == "base" || FAMILIES.contains_key(family.like.as_deref().unwrap()), "{name}");
+    for all in [&*FAMILIES, &*TENSORS] {
+        for (name, family) in all {
+            assert!(name == "base" || all.contains_key(family.like.as_deref().unwrap()), "{name}");
+        }
     }
     let is_known = |name: &String| name == "ties" || FAMILIES.contains_key(name);
     assert!(DEFAULTS.len() > 150 && DEFAULTS.keys().all(is_known));
