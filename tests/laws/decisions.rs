@@ -167,15 +167,13 @@ fn rows(of: &Universe) -> Vec<Row> {
                         hardware: of.snapshot.hardware.as_deref().map(|hardware| hardware.key.as_str()),
                     };
                     let mut prediction = of.snapshot.observed_runs.predict(&asked).unwrap();
-                    if let Some(costs) = of.snapshot.power_costs(roofline) {
-                        prediction = prediction.with_power(&costs, roofline, batch, |batch| {
-                            let request = Request { batch, ..request };
-                            of.snapshot
-                                .observed_runs
-                                .predict(&ModelQuery { request: &request, ..asked.clone() })
-                                .ok()
-                        });
-                    }
+                    let costs = of.snapshot.power_costs(roofline);
+                    let power = costs.as_ref().map(|costs| (costs, roofline));
+                    prediction = prediction.with_power(power, batch, |batch| {
+                        let request = Request { batch, ..request };
+                        let asked = ModelQuery { request: &request, ..asked.clone() };
+                        of.snapshot.observed_runs.predict(&asked).ok()
+                    });
                     let engine = of.snapshot.engine_memory(of.engine);
                     let memory = MemoryFootprint::new(&stored.model, &request, engine).total().get();
                     rows.push(Row { format, kv, mode, batch, prediction, memory });

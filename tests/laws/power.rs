@@ -88,7 +88,7 @@ fn run(of: &Hardware, at: At, load: &Load, batch: u64) -> Prediction {
         predict_model(&roofline, Costs::Engine(engine), &load.model, &request).unwrap()
     };
     let all: BTreeMap<u64, Prediction> = rungs(batch).map(|rung| (rung, plain(rung))).collect();
-    plain(batch).with_power(&costs, &roofline, batch, |fewer| all.get(&fewer).cloned())
+    plain(batch).with_power(Some((&costs, &roofline)), batch, |fewer| all.get(&fewer).cloned())
 }
 
 fn watts(of: &Hardware, at: At, load: &Load, batch: u64) -> f64 {
@@ -141,6 +141,53 @@ fn watts_never_fall_when_a_clock_a_unit_or_the_load_grows() {
                 let more = watts(of, high, load, few.max(many));
                 cases += 1;
                 assert!(full <= more * EQUAL, "{} {} batch {few}, {many}: {full} {more}", of.key, load.name);
+            }
+        }
+    }
+    assert!(cases > 20_000, "{cases}");
+}
+
+/// A service plans with the upper ends: they must not say that more users are served sooner, or for fewer watts.
+#[test]
+fn at_worst_more_sequences_take_no_less_time_and_draw_no_less() {
+    use WeightFormat as F;
+    let formats = [F::Q4KM, F::Q5KM, F::Q6K, F::Q8_0, F::Iq4Xs, F::Fp16, F::AwqInt4, F::Int4G32, F::Fp8E4m3];
+    let boards = ["jetson-orin-nano-8gb-super", "jetson-agx-orin-64gb", "gb10", "rtx-4090", "h100-sxm"];
+    let batches: Vec<u64> = (1..=9).chain([12, 13, 16, 24, 31, 32, 64]).collect();
+    let mut cases = 0;
+    for (of, engine) in
+        boards.iter().flat_map(|key| Engine::ALL.into_iter().map(move |engine| (*key, engine)))
+    {
+        let of = registry().get(of).unwrap();
+        let points = modes(of).map(|(_, at)| at).chain([At::full(of)]).take(3);
+        for (at, format) in points.flat_map(|at| formats.map(|format| (at, format))) {
+            let (costs, roofline) = costs_at(of, at);
+            for key in ["qwen3-4b", "qwen3-30b-a3b"] {
+                let model = models().get(key).unwrap().model(recipe(engine, format));
+                for request in [Request::decode(4096), Request::prefill(512)] {
+                    let plain = |batch| {
+                        let of = Costs::Engine(engine_costs(engine, Some(&of.key)));
+                        predict_model(&roofline, of, &model, &Request { batch, ..request }).unwrap()
+                    };
+                    let plain: BTreeMap<u64, Prediction> =
+                        rungs(64).chain(batches.iter().copied()).map(|batch| (batch, plain(batch))).collect();
+                    let mut last = (0.0, 0.0);
+                    for batch in &batches {
+                        let power = Some((&costs, &roofline));
+                        let run = plain[batch]
+                            .clone()
+                            .with_power(power, *batch, |fewer| plain.get(&fewer).cloned());
+                        let now = (run.time.high.get(), run.power.unwrap().watts.high.get());
+                        cases += 1;
+                        assert!(
+                            last.0 <= now.0 * EQUAL && last.1 <= now.1 * EQUAL,
+                            "{} {engine:?} {key} {format} {:?} x{batch}: {last:?} s and W, then {now:?}",
+                            of.key,
+                            request.phase
+                        );
+                        last = now;
+                    }
+                }
             }
         }
     }

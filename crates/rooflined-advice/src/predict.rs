@@ -272,12 +272,11 @@ pub fn predict_op(
         Op::Gemm { m, .. } => m,
         Op::Gemv { .. } | Op::Attention { .. } => 1,
     };
-    Ok(match snapshot.power_costs(&model.roofline) {
-        Some(costs) => prediction.with_power(&costs, &model.roofline, columns, |columns| {
-            predicted(&Task { op: with_columns(task.op, columns), ..*task }).ok()
-        }),
-        None => prediction,
-    })
+    let costs = snapshot.power_costs(&model.roofline);
+    let power = costs.as_ref().map(|costs| (costs, model.roofline.as_ref()));
+    Ok(prediction.with_power(power, columns, |columns| {
+        predicted(&Task { op: with_columns(task.op, columns), ..*task }).ok()
+    }))
 }
 
 /// A prediction of `work` in the shape of the wire.

@@ -59,13 +59,12 @@ pub fn run(
     };
     let prediction = observed_runs.predict(&asked).map_err(|error| unpredictable(&error, path))?;
     // Power follows from the time, so it comes after what was learnt.
-    Ok(match snapshot.power_costs(&at.roofline) {
-        Some(costs) => prediction.with_power(&costs, &at.roofline, task.request.batch, |batch| {
-            let request = Request { batch, ..task.request };
-            observed_runs.predict(&ModelQuery { request: &request, ..asked.clone() }).ok()
-        }),
-        None => prediction,
-    })
+    let costs = snapshot.power_costs(&at.roofline);
+    let power = costs.as_ref().map(|costs| (costs, at.roofline.as_ref()));
+    Ok(prediction.with_power(power, task.request.batch, |batch| {
+        let request = Request { batch, ..task.request };
+        observed_runs.predict(&ModelQuery { request: &request, ..asked.clone() }).ok()
+    }))
 }
 
 /// Why a model has no prediction, for a task at `path`.

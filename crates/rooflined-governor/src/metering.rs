@@ -655,7 +655,8 @@ mod tests {
         let (time, cost) = (predicted.time.value.get(), predicted.cost);
         let truth =
             P0 + (BYTE * cost.traffic.get() + FLOP * cost.work.get() + WEIGHT * 4096.0 * 4096.0) / time;
-        let power = predicted.with_power_at(&costs, &snapshot.roofline, None).power.unwrap();
+        let power =
+            predicted.with_power_at(Some((&costs, &snapshot.roofline)), Default::default()).power.unwrap();
         assert!(
             (power.watts.low.get()..=power.watts.high.get()).contains(&truth),
             "{truth} W are not in {:?}",

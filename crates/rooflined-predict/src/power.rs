@@ -305,13 +305,13 @@ impl PowerCosts {
         (capped, Some(Limit::PowerCap))
     }
 
-    /// `power` of the same run with `watts` as its mean, in the same time.
+    /// `power` of the same run with these watts as its mean and their upper end, in the same time.
     #[must_use]
-    pub fn at(&self, power: Power, watts: Watts) -> Power {
+    pub fn at(&self, power: Power, [watts, high]: [Watts; 2]) -> Power {
         let ratio = watts / power.watts.value;
-        let end = |end: Watts| Watts(self.capped_watts(end.get() * ratio));
-        // The middle is not multiplied: rounding would put it in another order.
-        let watts = Estimate { value: watts, low: end(power.watts.low), high: end(power.watts.high) };
+        let low = Watts(self.capped_watts(power.watts.low.get() * ratio));
+        // Middle and upper end are not multiplied: rounding would put them in another order.
+        let watts = Estimate { value: watts, low, high: high.max(watts) };
         Power { watts, energy: power.energy.map(|energy| energy * ratio), ..power }
     }
 

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::costs::IntervalSource;
 use crate::estimate::{Estimate, Limit, Tier, interval};
 use crate::learning::report::Moved;
-use crate::power::{Activity, Power, PowerCosts, Rising};
+use crate::power::{Activity, Power, PowerCosts, Rising, rungs};
 use rooflined_core::ceilings::{Bound, Provenance, Roofline};
 use rooflined_core::operation::{Cost, InvalidOp};
 use rooflined_core::precision::Precision;
@@ -110,40 +110,36 @@ impl Prediction {
     }
 
     /// What the run draws, whatever smaller batches do.
+    #[cfg(test)]
     pub(crate) fn watts_alone(&self, costs: &PowerCosts, roofline: &Roofline) -> Option<f64> {
-        let activity = self.activity();
-        let (time, _) = costs.capped(&activity, roofline, self.time);
-        Some(costs.of(&activity, roofline, time)?.watts.value.get())
+        let alone = self.clone().with_power_figures(Some((costs, roofline)), AtLeast::default());
+        Some(alone.power?.watts.value.get())
     }
 
     /// The same prediction with its power and energy, and with the power limit as a further ceiling. Apply corrections of
-    /// the time first. It draws no less than the same work with fewer sequences than its `batch`, of which `with` gives the
-    /// prediction before its power.
+    /// the time first. At worst it takes no less time than the same work with fewer sequences than its `batch`, and it draws no
+    /// less; `with` gives the prediction of that before its power.
     #[must_use]
     pub fn with_power(
         self,
-        costs: &PowerCosts,
-        roofline: &Roofline,
+        power: Option<(&PowerCosts, &Roofline)>,
         batch: u64,
         mut with: impl FnMut(u64) -> Option<Self>,
     ) -> Self {
-        let rising = (batch > 1).then(|| {
-            Rising::of(batch, |rung| {
-                if rung == batch {
-                    return self.watts_alone(costs, roofline);
-                }
-                with(rung)?.watts_alone(costs, roofline)
-            })
-        });
-        self.with_power_at(costs, roofline, rising.and_then(|rising| rising.at(batch)).map(Watts))
+        let mut at_least = AtLeast::default();
+        if batch > 1 {
+            let of = |rung| if rung == batch { Some(self.clone()) } else { with(rung) };
+            at_least = Fewer::of(power, batch, of).at(batch, self.tier);
+        }
+        self.with_power_at(power, at_least)
     }
 
-    /// The same with its watts known already, of the batch alone where they are `None`.
+    /// The same where what smaller batches come to is known already.
     #[must_use]
-    pub fn with_power_at(self, costs: &PowerCosts, roofline: &Roofline, watts: Option<Watts>) -> Self {
-        let mut prediction = self.with_power_figures(costs, roofline, watts);
-        if let Some(power) = &prediction.power {
-            prediction.warnings.extend(costs.cap_words(power.watts.value));
+    pub fn with_power_at(self, power: Option<(&PowerCosts, &Roofline)>, at_least: AtLeast) -> Self {
+        let mut prediction = self.with_power_figures(power, at_least);
+        if let (Some(of), Some((costs, _))) = (&prediction.power, power) {
+            prediction.warnings.extend(costs.cap_words(of.watts.value));
             prediction.warnings.extend(costs.words());
         }
         prediction
@@ -152,22 +148,27 @@ impl Prediction {
     /// The same without warnings.
     pub(crate) fn with_power_figures(
         mut self,
-        costs: &PowerCosts,
-        roofline: &Roofline,
-        watts: Option<Watts>,
+        power: Option<(&PowerCosts, &Roofline)>,
+        at_least: AtLeast,
     ) -> Self {
         let activity = self.activity();
-        let (time, binds) = costs.capped(&activity, roofline, self.time);
-        if let Some(limit) = binds {
+        let capped = power.map(|(costs, roofline)| costs.capped(&activity, roofline, self.time));
+        if let Some((time, Some(limit))) = capped {
             if let Some(model) = &mut self.model {
                 model.slow_down(time.value / self.time.value, time.low / self.time.low);
             }
             self.time = time;
             self.limit = limit;
         }
-        self.power = costs.of(&activity, roofline, time).map(|power| match watts {
-            Some(watts) => costs.at(power, watts),
-            None => power,
+        if at_least.time_high > self.time.high {
+            if let Some(model) = &mut self.model {
+                model.widen(at_least.time_high / self.time.high);
+            }
+            self.time.high = at_least.time_high;
+        }
+        self.power = power.and_then(|(costs, roofline)| {
+            let power = costs.of(&activity, roofline, self.time)?;
+            Some(at_least.watts.map_or(power, |watts| costs.at(power, watts)))
         });
         self
     }
@@ -189,6 +190,65 @@ impl Prediction {
         // Power follows from the time.
         self.power = None;
         self
+    }
+}
+
+/// What a run comes to at least, because the same with fewer sequences does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AtLeast {
+    /// The upper end of its time.
+    pub time_high: Seconds,
+    /// Its power and the upper end of that; `None` where nothing is known of it.
+    pub watts: Option<[Watts; 2]>,
+}
+
+impl Default for AtLeast {
+    fn default() -> Self {
+        Self { time_high: Seconds::ZERO, watts: None }
+    }
+}
+
+/// What runs that differ in their batch alone come to, at the rungs of [`Rising`].
+#[derive(Debug)]
+pub struct Fewer {
+    /// Of each rung what it rests on, and the upper end of its time.
+    times: Vec<(u64, Tier, Seconds)>,
+    watts: [Rising; 2],
+}
+
+impl Fewer {
+    /// Of runs with `batch` sequences and fewer, of which `with` gives the prediction before its power.
+    pub fn of(
+        power: Option<(&PowerCosts, &Roofline)>,
+        batch: u64,
+        mut with: impl FnMut(u64) -> Option<Prediction>,
+    ) -> Self {
+        let mut fewer = Self { times: Vec::new(), watts: [Rising::default(), Rising::default()] };
+        for rung in rungs(batch) {
+            let alone = with(rung).map(|prediction| {
+                let tier = prediction.tier;
+                let time_high = fewer.at(rung, tier).time_high;
+                let alone = prediction.with_power_figures(power, AtLeast { time_high, watts: None });
+                fewer.times.push((rung, tier, alone.time.high));
+                alone
+            });
+            let alone = alone.and_then(|alone| alone.power).map(|power| power.watts.map(Watts::get));
+            let value = fewer.watts[0].push(rung, alone.map(|watts| watts.value));
+            let scaled = alone.map(|watts| watts.high * (value / watts.value));
+            fewer.watts[1].push(rung, scaled.zip(power).map(|(watts, (costs, _))| costs.capped_watts(watts)));
+        }
+        fewer
+    }
+
+    /// What a run with `batch` sequences comes to at least. One that rests on more than smaller ones do is not widened by them.
+    #[must_use]
+    pub fn at(&self, batch: u64, tier: Tier) -> AtLeast {
+        let smaller = self.times.iter().filter(|(rung, other, _)| *rung <= batch && *other >= tier);
+        let [watts, high] = [&self.watts[0], &self.watts[1]].map(|watts| watts.at(batch).map(Watts));
+        AtLeast {
+            time_high: smaller.map(|(.., high)| *high).fold(Seconds::ZERO, Seconds::max),
+            watts: watts.zip(high).map(|(watts, high)| [watts, high]),
+        }
     }
 }
 
@@ -230,6 +290,13 @@ impl ModelPart {
         self.time_to_first_token = self.time_to_first_token.map(longer);
         self.time_per_token = self.time_per_token.map(longer);
         self.breakdown.iter_mut().for_each(|part| part.time = part.time * slower);
+    }
+
+    /// The upper ends of its times are `wider` times as late.
+    fn widen(&mut self, wider: f64) {
+        let later = |time: Estimate<Seconds>| Estimate { high: time.high * wider, ..time };
+        self.time_to_first_token = self.time_to_first_token.map(later);
+        self.time_per_token = self.time_per_token.map(later);
     }
 
     /// Its times as `scale` makes them, with the whole time `kept` times what it was.

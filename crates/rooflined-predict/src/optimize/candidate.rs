@@ -9,6 +9,7 @@ use super::{EnergyBasis, Objective, Query, QueryError, WorkForms};
 use crate::Prediction;
 use crate::learning::models::{ModelQuery, stored_as};
 use crate::power::Rails;
+use crate::prediction::AtLeast;
 use crate::snapshot::Snapshot;
 use rooflined_core::board::ActiveMode;
 use rooflined_core::operation::Op;
@@ -129,11 +130,13 @@ impl Candidate {
                 (Runs::Model { model: Arc::clone(&stored.model), request }, prediction)
             }
         };
-        let watts = Some(self.score.watts).filter(|watts| watts.is_finite()).map(Watts);
-        let mut prediction = match &point.power {
-            Some(costs) => prediction.with_power_at(costs, &point.roofline, watts),
-            None => prediction,
+        let Score { time, slack, watts, watts_high, .. } = self.score;
+        let watts = Some(watts).filter(|watts| watts.is_finite()).map(Watts);
+        let at_least = AtLeast {
+            time_high: Seconds(time * slack),
+            watts: watts.map(|watts| [watts, Watts(watts_high)]),
         };
+        let mut prediction = prediction.with_power_at(point.power(), at_least);
         if let Some(limit) = &of.limit {
             limit.hold(snapshot, &mut prediction);
             prediction.warnings.extend(limit.words(clock, watts));

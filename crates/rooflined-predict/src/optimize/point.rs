@@ -121,6 +121,11 @@ fn under(snapshot: &Snapshot, cap: Cap) -> Option<CandidatePoint<'_>> {
 }
 
 impl CandidatePoint<'_> {
+    /// What power costs there, and the ceilings that go with it; `None` where nothing is known of it.
+    pub(super) fn power(&self) -> Option<(&PowerCosts, &Roofline)> {
+        Some((self.power.as_ref()?, &self.roofline))
+    }
+
     /// Whether `clock`, which its limit leads to, is the one without a limit.
     pub(super) fn is_beyond_reach(&self, clock: Hertz) -> bool {
         self.limit.as_ref().is_some_and(|limit| limit.point.gpu_clock == Some(clock))

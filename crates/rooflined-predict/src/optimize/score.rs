@@ -9,7 +9,8 @@ use crate::costs::Build;
 use crate::learning::ResidualKey;
 use crate::learning::models::{ModelQuery, stored_as};
 use crate::model::{ModelRun, PointCeilings};
-use crate::power::{Rising, rungs};
+use crate::power::rungs;
+use crate::prediction::{AtLeast, Fewer};
 use crate::snapshot::Snapshot;
 use crate::{Engine, EngineProfile, Estimate, Prediction, predict};
 use rooflined_core::names::EnergyBasis;
@@ -85,7 +86,7 @@ pub(super) const fn criteria(score: &Score) -> [f64; CRITERIA] {
 }
 
 /// The batches that are predicted for a query: those to choose from, and then the rungs beside them that say how power rises
-/// ([`Rising`]).
+/// ([`Fewer`]).
 #[derive(Debug)]
 pub(super) struct Batches {
     candidates: RangeInclusive<u64>,
@@ -201,20 +202,16 @@ impl<'a> Scorer<'a> {
         ceilings: &PointCeilings<'_>,
     ) -> Result<Vec<Score>, QueryError> {
         let predictions = self.predict_at(point, ceilings)?;
-        let rising = point.power.as_ref().map(|costs| {
-            let alone =
-                |batch| predictions.get(self.batches.position(batch)?)?.watts_alone(costs, &point.roofline);
-            (costs, Rising::of(*self.batches.candidates.end(), alone))
-        });
+        let power = point.power();
+        let most = *self.batches.candidates.end();
+        let fewer = (most > 1)
+            .then(|| Fewer::of(power, most, |batch| predictions.get(self.batches.position(batch)?).cloned()));
         let candidates = self.batches.candidates.clone().zip(predictions);
         let basis = self.query.energy;
         let score = |(index, (batch, prediction)): (usize, (u64, Prediction))| {
-            let prediction = match &rising {
-                Some((costs, rising)) => {
-                    prediction.with_power_figures(costs, &point.roofline, rising.at(batch).map(Watts))
-                }
-                None => prediction,
-            };
+            let tier = prediction.tier;
+            let at_least = fewer.as_ref().map_or_else(AtLeast::default, |fewer| fewer.at(batch, tier));
+            let prediction = prediction.with_power_figures(power, at_least);
             match &self.form {
                 Form::Op { format, .. } => {
                     Score::of(&prediction, basis, prediction.cost.traffic.get(), format.expected_loss())

@@ -31,19 +31,17 @@ pub fn rungs(batch: u64) -> impl Iterator<Item = u64> {
 }
 
 /// The most that any rung draws, up to each rung.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Rising(Vec<(u64, f64)>);
 
 impl Rising {
-    /// Of runs with `batch` sequences and fewer; `watts` is what a batch draws alone, `None` where that is not known.
-    pub fn of(batch: u64, mut watts: impl FnMut(u64) -> Option<f64>) -> Self {
-        let mut most = f64::NAN;
-        let climb = rungs(batch).map(|rung| {
-            // The larger of two, of which either may be unknown.
-            most = watts(rung).map_or(most, |watts| watts.max(most));
-            (rung, most)
-        });
-        Self(climb.collect())
+    /// Adds the next rung, which draws `watts` alone, `None` where that is not known; returns the most so far.
+    pub fn push(&mut self, rung: u64, watts: Option<f64>) -> f64 {
+        let most = self.0.last().map_or(f64::NAN, |(_, most)| *most);
+        // The larger of two, of which either may be unknown.
+        let most = watts.map_or(most, |watts| watts.max(most));
+        self.0.push((rung, most));
+        most
     }
 
     /// Watts of a run with `batch` sequences, no more than those that this was made of; `None` where nothing is known.
@@ -89,8 +87,13 @@ mod tests {
         ) {
             let index = |rung| rungs(rung).count() - 1;
             let alone = |rung| watts[index(rung)];
+            let of = |batch| {
+                let mut rising = Rising::default();
+                rungs(batch).for_each(|rung| { rising.push(rung, alone(rung)); });
+                rising
+            };
             // What each batch is said to draw where it is the largest asked for.
-            let said = |batch| Rising::of(batch, alone).at(batch);
+            let said = |batch| of(batch).at(batch);
             let mut highest = 0.0_f64;
             for batch in 1..300_u64 {
                 let watts = said(batch);
@@ -100,7 +103,7 @@ mod tests {
                     prop_assert_eq!(watts.unwrap_or(0.0), most);
                 }
                 highest = watts.unwrap_or(highest);
-                prop_assert_eq!(Rising::of(300, alone).at(batch), watts, "whatever larger batch is asked for beside");
+                prop_assert_eq!(of(300).at(batch), watts, "whatever larger batch is asked for beside");
             }
         }
     }

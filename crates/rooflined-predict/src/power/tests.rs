@@ -308,7 +308,7 @@ fn an_integer_gemm_on_a_module_takes_what_was_measured_and_not_the_limit_three_t
     let format = NumericFormat::stored(WeightFormat::Int8);
     let op = Op::Gemm { m: 4096, n: 4096, k: 4096 };
     let plain = predict(&roofline, &EngineProfile::unknown(Engine::Bare), &op, &format).unwrap();
-    let with = plain.clone().with_power_at(&costs, &roofline, None);
+    let with = plain.clone().with_power_at(Some((&costs, &roofline)), Default::default());
     let watts = with.power.unwrap().watts;
     assert!(watts.value < Watts(60.0) && watts.high <= Watts(75.0), "{watts:?}");
     assert_eq!(with.time, plain.time);
@@ -322,7 +322,7 @@ fn an_operation_has_power_from_its_rails_and_says_whose_it_is() {
     let op = Op::Gemv { n: 4096, k: 4096 };
     let plain = predict(&roofline, &EngineProfile::unknown(Engine::Bare), &op, &format).unwrap();
     assert_eq!(plain.power, None);
-    let with = plain.clone().with_power_at(&costs, &roofline, None);
+    let with = plain.clone().with_power_at(Some((&costs, &roofline)), Default::default());
     let power = with.power.unwrap();
     assert_eq!(with.time, plain.time);
     assert_eq!(power.from.key(), "module");
@@ -376,7 +376,7 @@ fn grid(mut visit: impl FnMut(&str, &PowerCosts, &[Prediction], &[f64])) -> usiz
                     let plain: BTreeMap<u64, Prediction> =
                         rungs(96).map(|batch| (batch, plain(batch))).collect();
                     let run = |batch: u64| {
-                        plain[&batch].clone().with_power(&costs, &roofline, batch, |fewer| {
+                        plain[&batch].clone().with_power(Some((&costs, &roofline)), batch, |fewer| {
                             assert!(fewer < batch, "{fewer} for {batch}");
                             plain.get(&fewer).cloned()
                         })
@@ -396,7 +396,7 @@ fn grid(mut visit: impl FnMut(&str, &PowerCosts, &[Prediction], &[f64])) -> usiz
                 for op in [Op::Gemv { n: 4096, k: 4096 }, Op::Gemm { m: 4096, n: 4096, k: 4096 }] {
                     let profile = EngineProfile::unknown(Engine::Bare);
                     let plain = predict(&roofline, &profile, &op, &NumericFormat::stored(format)).unwrap();
-                    let run = plain.with_power_at(&costs, &roofline, None);
+                    let run = plain.with_power_at(Some((&costs, &roofline)), Default::default());
                     count += 1;
                     visit(&format!("{} {mode} {op:?} {format}", known.key), &costs, &[run], &[]);
                 }
