@@ -146,7 +146,7 @@ fn one_by_one(snapshot: &Snapshot, query: &Query) -> f64 {
                 };
                 let prediction = snapshot.observed_runs.predict(&asked).unwrap();
                 let costs = snapshot.power_costs(&view.roofline).unwrap();
-                let prediction = prediction.with_power_at(&costs, &view.roofline, None);
+                let prediction = prediction.with_power_at(Some((&costs, &view.roofline)), Default::default());
                 best = best.min(prediction.time.value.get());
             }
         }
@@ -195,7 +195,7 @@ fn main() {
                 "decide, {phase_name:<6} {name:<10} {ms:6.2} ms   target {TARGET_MS} ms   {verdict:<6}   one by one {:6.2} ms   ratio {:.3}   {} candidates",
                 each / 1e3,
                 time / each,
-                decision.candidates
+                decision.tally.candidates()
             );
         }
     }

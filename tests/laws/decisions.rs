@@ -355,7 +355,7 @@ fn objective_of(candidate: &Candidate, objective: Objective) -> f64 {
 
 fn check(of: &Universe, question: &Question, decision: &Decision) {
     let judged = judged(of, question);
-    assert_eq!(decision.candidates, judged.len() as u64);
+    assert_eq!(decision.tally.candidates(), judged.len() as u64);
     let feasible: Vec<&Row> =
         judged.iter().filter(|(_, missed)| missed.is_empty()).map(|(row, _)| *row).collect();
     let best = feasible.iter().map(|row| row.value(question.objective)).reduce(f64::min);
@@ -368,7 +368,8 @@ fn check(of: &Universe, question: &Question, decision: &Decision) {
     }
     for by in Constraint::ALL {
         let count = judged.iter().filter(|(_, missed)| missed.contains(&by)).count() as u64;
-        let reported = decision.rejected.iter().find(|rejected| rejected.by == by).map_or(0, |r| r.count);
+        let reported =
+            decision.tally.rejected().into_iter().find(|rejected| rejected.by == by).map_or(0, |r| r.count);
         assert_eq!(reported, count, "{by:?}");
     }
     for alternative in &decision.alternatives {
@@ -397,7 +398,7 @@ fn check(of: &Universe, question: &Question, decision: &Decision) {
         assert!(feasible.is_empty() && !missed.is_empty());
         let fewest = judged.iter().map(|(_, missed)| missed.len()).min();
         assert_eq!(fewest, Some(missed.len()), "{:?}", question.constraints);
-        let set = &decision.contradicting;
+        let set = decision.tally.contradicting();
         assert!(!set.is_empty());
         assert!(judged.iter().all(|(_, missed)| set.iter().any(|by| missed.contains(by))));
     }

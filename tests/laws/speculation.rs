@@ -164,7 +164,7 @@ fn what_cannot_draft_is_refused_by_name() {
 fn recommended(hardware: &str, engine: &str, workload: &Value) -> Result<Value, String> {
     let body = json!({
         "hardware": hardware, "engine": engine, "objective": "throughput", "workload": workload,
-        "freedom": {"formats": ["q4_k_m"]},
+        "freedom": {"formats": ["q4_k_m"], "batch": {"max": 1}},
     });
     let request = Request::Recommend(Box::new(serde_json::from_value(body).unwrap()));
     let answer = suppose(&CATALOGUE, &request).map_err(|refusal| refusal.to_string())?;

@@ -1006,7 +1006,8 @@ class Freedom(TypedDict, total=False):
 
     #: Allow a mode that needs a reboot.
     allow_reboot: bool
-    #: Batch sizes (columns) to consider; absent = 1.
+    #: Batch sizes (columns) to consider; absent = 1, which is fastest for one request. Of a model, up to 64 with the
+    #: objective `throughput`, and where 1 does not meet the constraints and `min_tokens_per_s` is one of them.
     batch: Optional["BatchRange"]
     #: Inference engines to compare for a model; absent = every one that the machine can run.
     engines: Optional[List["Engine"]]

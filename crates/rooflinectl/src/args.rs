@@ -411,11 +411,11 @@ impl CompareArgs {
         }
         let (misplaced, owner) = match self.engine_of_model() {
             Some(_) => (given(&of_operations), "operations"),
-            None => (given(&of_runs).or_else(|| given(&of_models)), "an engine"),
+            None => (given(&of_runs).or_else(|| given(&of_models)), "files of models"),
         };
         match misplaced {
             Some(option) => Err(Failure::usage(format!("{option} belongs to {owner}"))
-                .with_hint("for example: rooflinectl compare model.gguf --contexts 0,4096")),
+                .with_hint("leave it out; of a file: rooflinectl compare model.gguf --contexts 0,4096")),
             None => Ok(None),
         }
     }
@@ -565,7 +565,8 @@ pub struct TargetArgs {
     /// (lgc-2000) and power limits (pl-290) [default: the active one]
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     pub modes: Vec<String>,
-    /// Batch sizes to consider: 8, or 1..32
+    /// Batch sizes to consider: 8, or 1..32 [default: 1, which is fastest for one request; up to 64 with --objective throughput, or if
+    /// 1 misses --min-tokens-per-s]
     #[arg(long, value_name = "RANGE", value_parser = input::batch_range, allow_negative_numbers = true)]
     pub batch: Option<(u64, u64)>,
     /// End of the prediction interval that must meet the limits

@@ -103,29 +103,48 @@ fn describe_choice(answer: &RecommendAnswer, request: &RecommendRequest) -> Stri
         (Some(chosen), _) => {
             format!("Use {}: {}\n", describe_setting(chosen), describe_figures(chosen, request))
         }
-        (None, Some(closest)) if memory_limit(answer).is_some() => format!(
-            "Nothing fits: the closest is {}, which needs {}; the limit is {}\n",
-            describe_setting(closest),
-            Bytes(closest.prediction.memory_bytes.total),
-            words::beside(
-                "memory_bytes",
-                memory_limit(answer).unwrap_or_default().max(0.0),
-                closest.prediction.memory_bytes.total
-            )
-        ),
-        (None, Some(closest)) => format!(
-            "Nothing meets {}; the nearest is {}: {}\n",
-            if answer.violated.is_empty() { "the limits".to_owned() } else { options_for(&answer.violated) },
-            describe_setting(closest),
-            describe_figures(closest, request)
-        ),
+        (None, Some(closest)) => {
+            let figures = match memory_limit(answer) {
+                Some(limit) => {
+                    let needs = closest.prediction.memory_bytes.total;
+                    let limit = words::beside("memory_bytes", limit.max(0.0), needs);
+                    format!(", which needs {}; the limit is {limit}", Bytes(needs))
+                }
+                None => format!(": {}", describe_figures(closest, request)),
+            };
+            format!("{} {}{figures}\n", describe_conflict(answer), describe_setting(closest))
+        }
         (None, None) => "Nothing can run here: no candidate is left\n".to_owned(),
     }
 }
 
+/// Which limit no candidate meets, or which none meets together, and what the nearest breaks of them.
+fn describe_conflict(answer: &RecommendAnswer) -> String {
+    let broken = || options_for(&answer.violated);
+    match answer.contradicting.as_slice() {
+        [only] if is_memory(only) => "Nothing fits: the closest is".to_owned(),
+        [] if memory_limit(answer).is_some() => "Nothing fits: the closest is".to_owned(),
+        [] if answer.violated.is_empty() => "Nothing meets the limits; the nearest is".to_owned(),
+        [] => format!("Nothing meets {}; the nearest is", broken()),
+        [only] if answer.violated == [only.clone()] => format!("Nothing meets {}; the nearest is", broken()),
+        [only] => {
+            format!("Nothing meets {}; the nearest, which breaks {}, is", options_for([only]), broken())
+        }
+        several => format!(
+            "No candidate meets {} together; the nearest, which breaks {}{}, is",
+            options_for(several),
+            if answer.violated.len() == 1 { "only " } else { "" },
+            broken()
+        ),
+    }
+}
+
+fn is_memory(by: &str) -> bool {
+    ["memory_available", "max_memory_bytes"].contains(&by)
+}
+
 /// The memory that the closest candidate has no room in; `None` where it has room.
 pub fn memory_limit(answer: &RecommendAnswer) -> Option<f64> {
-    let is_memory = |by: &str| ["memory_available", "max_memory_bytes"].contains(&by);
     let limits = answer.misses.iter().filter(|miss| is_memory(&miss.by)).filter_map(|miss| miss.limit);
     limits.min_by(f64::total_cmp)
 }

@@ -47,7 +47,8 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     let engine = request.engine;
     let first = headline::recommendation(answer, request);
     // The first line has said already what has no room.
-    let says_all = memory_limit(answer).is_some() && answer.violated.len() == 1;
+    let says_all =
+        memory_limit(answer).is_some() && answer.violated.len() == 1 && answer.contradicting.len() < 2;
     let reason = if says_all { String::new() } else { format!("{}\n", name_options(&answer.reason)) };
     let mut text = show::mark_simulated(answer.simulated, format!("{first}{reason}"));
     if let Some(advice) = to_fit::advice(answer, request) {
@@ -161,9 +162,20 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         let _ = writeln!(text, "  for a better estimate: {next}");
     }
     let _ = match answer.candidates {
-        1 => writeln!(text, "  it was the only candidate"),
-        several => writeln!(text, "  chosen among {}", words::candidates(several)),
+        1 => write!(text, "  it was the only candidate"),
+        several => write!(text, "  chosen among {}", words::candidates(several)),
     };
+    let engines = answer.engines.iter().filter(|_| engine == Engine::Bare).count();
+    if engines > 1 {
+        let _ = write!(text, " of {engines} engines");
+    }
+    let is_of_a_model = request.workload.model.is_some() && request.workload.batch.is_none();
+    if is_of_a_model && request.freedom.batch.is_none() && candidates().all(|of| of.batch == 1) {
+        text.push_str(
+            "; batch 1 is fastest for one request, and --objective throughput or --batch 1..32 compares more",
+        );
+    }
+    text.push('\n');
     text
 }
 

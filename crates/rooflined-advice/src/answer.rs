@@ -55,6 +55,19 @@ pub enum Answer {
     RecommendNetwork(Box<NetworkRecommendAnswer>),
 }
 
+impl Answer {
+    /// Its warnings, where it is about a run.
+    const fn warnings_mut(&mut self) -> Option<&mut Vec<String>> {
+        match self {
+            Self::Predict(answer) => Some(&mut answer.warnings),
+            Self::Recommend(answer) => Some(&mut answer.warnings),
+            Self::PredictNetwork(answer) => Some(&mut answer.warnings),
+            Self::RecommendNetwork(answer) => Some(&mut answer.warnings),
+            _ => None,
+        }
+    }
+}
+
 /// Answers from one snapshot, or from the data sheet of the hardware that the request names.
 ///
 /// # Errors
@@ -110,7 +123,7 @@ fn answer_from(
     request: &Request,
 ) -> Result<Answer, Refusal> {
     let hardware = catalogue.hardware();
-    Ok(match request {
+    let mut answer = match request {
         Request::Board => Answer::Board(Box::new(board::board(snapshot))),
         Request::State => Answer::State(Box::new(board::state(snapshot, now))),
         Request::Roofline { mode, precision, hardware: _ } => Answer::Roofline(Box::new(ceilings::roofline(
@@ -144,5 +157,10 @@ fn answer_from(
         Request::RecommendNetwork(request) => {
             Answer::RecommendNetwork(Box::new(network_advice::recommend(wanted, snapshot, request)?))
         }
-    })
+    };
+    let meant = request.hardware().and_then(|key| hardware::other_variants(catalogue.hardware(), key));
+    if let (Some(meant), Some(warnings)) = (meant, answer.warnings_mut()) {
+        warnings.insert(0, meant);
+    }
+    Ok(answer)
 }

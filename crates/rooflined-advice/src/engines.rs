@@ -11,7 +11,7 @@ use rooflined_core::refusal::{Code, Refusal};
 use rooflined_models::transformer::Phase;
 use rooflined_predict::Engine;
 use rooflined_predict::optimize::{
-    Constraint, Constraints, Decision, Miss, Objective, Query, WorkForms, decide_while,
+    Constraint, Constraints, Decision, Miss, Objective, Query, QueryError, WorkForms, decide_while,
 };
 use rooflined_predict::snapshot::Snapshot;
 
@@ -201,11 +201,30 @@ pub fn compare(
     let decided_for = |engine: Engine, workload: Workload| {
         wanted.check()?;
         let request = RecommendRequest { engine, workload, ..request.clone() };
-        let (mut query, notes) = question::query(snapshot, catalogue, &request, Forms::ThatCanBeMade)?;
+        let (mut query, mut notes) = question::query(snapshot, catalogue, &request, Forms::ThatCanBeMade)?;
         let decided = |query: &Query| {
             decide_while(wanted.is_wanted(), snapshot, query).map_err(|error| question::refuse_query(&error))
         };
         let mut decision = decided(&query)?;
+        // One sequence has the shortest time. More of them raise the rate, so they are tried where that is what counts.
+        let is_for_rate = request.objective == Objective::Throughput;
+        if question::leaves_batch_open(&request) && (is_for_rate || decision.chosen.is_none()) {
+            query.batch = 1..=question::MOST_SEQUENCES;
+            decision = loop {
+                match decide_while(wanted.is_wanted(), snapshot, &query) {
+                    Err(QueryError::TooMany { .. }) if *query.batch.end() > 1 => {
+                        query.batch = 1..=query.batch.end() / 2;
+                    }
+                    other => break other.map_err(|error| question::refuse_query(&error))?,
+                }
+            };
+            let (most, best) = (*query.batch.end(), decision.chosen.as_ref());
+            if best.is_some_and(|best| best.batch == most) {
+                notes.push(format!(
+                    "batch sizes up to {most} were compared: name a range to compare larger ones"
+                ));
+            }
+        }
         let best = decision.chosen.as_ref().or(decision.closest.as_ref().map(|(closest, _)| closest));
         let loses_much = best.is_some_and(|best| best.score.loss > USUAL_LOSS);
         let mut is_lossy = is_open && Some(engine) != named && loses_much;
@@ -262,7 +281,7 @@ pub fn compare(
     let (mut compared, mut first) = (Vec::new(), None);
     if let Some(engine) = named {
         let own = decided(engine)?;
-        let is_small = own.decision.candidates <= MOST_BESIDE;
+        let is_small = own.decision.tally.candidates() <= MOST_BESIDE;
         compared.push(own);
         if request.workload.model.is_none() || request.hypothetical || !is_small {
             return Ok((engine, compared));

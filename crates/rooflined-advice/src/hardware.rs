@@ -38,12 +38,12 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
     if let Some((first, _)) = key.split_once(',') {
         return code.at(field, message, format!("name one machine at a time: {}", shorten(first)));
     }
-    if THIS_MACHINE.contains(&key.to_lowercase().as_str()) {
-        return code.at(
-            field,
-            message,
-            format!("leave it out for this machine, which rooflinectl board shows; {ALL}"),
-        );
+    if THIS_MACHINE.contains(&key.to_lowercase().trim_end_matches(|of: char| ":0123456789".contains(of))) {
+        let own = match code {
+            Code::NotFound => "rooflinectl board shows this machine",
+            _ => "leave it out for this machine, which rooflinectl board shows",
+        };
+        return code.at(field, message, format!("{own}; {ALL}"));
     }
     if let Some(one) = one_of_several(key) {
         let name = registry
@@ -68,6 +68,20 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
         format!("{message}, which holds NVIDIA GPUs and boards, and CPUs"),
         format!("{ALL}; {OWN}"),
     )
+}
+
+/// What a name of several variants means, and what to ask about the others: `orin-nano` of the Super; `None` where the name is the key.
+pub(super) fn other_variants(registry: &Registry, name: &str) -> Option<String> {
+    let own = registry.get(name)?;
+    let letters = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).collect() };
+    let bare = |text: &str| letters(&text.to_lowercase()).trim_start_matches("jetson").to_owned();
+    let wanted = bare(name);
+    let is_other =
+        |key: &&str| *key != own.key && !key.ends_with("-unlisted") && bare(key).starts_with(&wanted);
+    let others: Vec<&str> = registry.keys().filter(is_other).collect();
+    (bare(&own.key) != wanted && !others.is_empty()).then(|| {
+        format!("{name} means {} here; to ask about another variant, name it: {}", own.key, others.join(", "))
+    })
 }
 
 /// What people call the machine in front of them.

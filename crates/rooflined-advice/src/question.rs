@@ -26,9 +26,20 @@ use rooflined_models::registry::models;
 use rooflined_predict::Engine;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::optimize::{
-    Constraints, ModelOrigin, Modes, Query, QueryError, StoredModel, USUAL_RUN, WorkForms,
+    Constraints, ModelOrigin, Modes, Objective, Query, QueryError, StoredModel, USUAL_RUN, WorkForms,
 };
 use rooflined_predict::snapshot::{Cap, Snapshot};
+
+/// Largest batch that is compared where a request leaves it open and one sequence is not enough.
+pub(super) const MOST_SEQUENCES: u64 = 64;
+
+/// Whether a request of a model leaves open how many sequences run at once.
+pub(super) fn leaves_batch_open(request: &RecommendRequest) -> bool {
+    request.workload.model.is_some()
+        && request.workload.batch.is_none()
+        && request.freedom.batch.is_none()
+        && (request.objective == Objective::Throughput || request.constraints.min_tokens_per_s.is_some())
+}
 
 /// Most formats, cache formats, modes or threads of one request.
 const MOST_LISTED: usize = 256;
@@ -593,10 +604,10 @@ pub(super) fn refuse_query(error: &QueryError) -> Refusal {
             message,
             "leave it out, or ask for phase serve with several output_tokens, which has both",
         ),
-        QueryError::TooMany { most, .. } => Code::TooMany.at(
+        QueryError::TooMany { most, batches, .. } => Code::TooMany.at(
             "freedom.batch",
             message,
-            format!("narrow formats, modes or batch to at most {most} combinations"),
+            format!("narrow formats and modes to at most {most} combinations, or with these a batch of 1..{batches}"),
         ),
         QueryError::PowerUnknown { objective: true, .. } => {
             Code::UnsupportedObjective.at("objective", message, "choose latency or throughput")
@@ -664,6 +675,48 @@ mod tests {
 
     fn warnings(answer: &Result<Value, Refusal>) -> String {
         answer.as_ref().unwrap()["warnings"].to_string()
+    }
+
+    fn recommend(more: Value) -> Value {
+        let mut body = json!({"hardware": "orin-nano", "workload": {"model": "qwen3-4b"}});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let request = Request::Recommend(Box::new(serde_json::from_value(body).unwrap()));
+        let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+        serde_json::to_value(suppose(&catalogue, &request).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn several_sequences_are_compared_where_the_rate_counts_and_one_where_the_time_does() {
+        let batch = |more: Value| recommend(more)["decision"]["batch"].as_u64().unwrap();
+        assert_eq!(batch(json!({})), 1);
+        assert_eq!(batch(json!({"constraints": {"min_tokens_per_s": 5}})), 1, "one is enough");
+        assert!(batch(json!({"constraints": {"min_tokens_per_s": 40}})) > 1);
+        assert!(batch(json!({"objective": "throughput"})) > 1);
+        assert_eq!(batch(json!({"objective": "throughput", "freedom": {"batch": {"max": 2}}})), 2);
+    }
+
+    #[test]
+    fn without_an_engine_what_was_excluded_is_counted_in_all_of_them() {
+        let limits = json!({"min_tokens_per_s": 15, "max_power_w": 12});
+        let freedom = json!({"power_modes": "all", "batch": {"max": 1}});
+        let both = recommend(json!({"constraints": limits, "freedom": freedom}));
+        let own = recommend(json!({"constraints": limits, "freedom": freedom, "engine": "llama.cpp"}));
+        assert!(both["candidates"].as_u64() > own["candidates"].as_u64(), "{both}");
+        // No setting of llama.cpp is that fast at worst, but others are: they draw too much.
+        assert_eq!(own["contradicting"], json!(["min_tokens_per_s"]));
+        assert_eq!(both["contradicting"], json!(["min_tokens_per_s", "max_power_w"]));
+        assert_eq!(both["violated"].as_array().unwrap().len(), 1, "{both}");
+        let reason = both["reason"].as_str().unwrap();
+        assert!(reason.starts_with("no candidate meets all limits together: of "), "{reason}");
+    }
+
+    #[test]
+    fn a_name_of_several_variants_says_which_is_meant() {
+        let said = warnings(&Ok(recommend(json!({}))));
+        assert!(said.contains("orin-nano means jetson-orin-nano-8gb-super here"), "{said}");
+        assert!(said.contains("name it: jetson-orin-nano-4gb,"), "{said}");
+        let said = warnings(&Ok(recommend(json!({"hardware": "jetson-orin-nano-8gb"}))));
+        assert!(!said.contains("another variant"), "{said}");
     }
 
     #[test]

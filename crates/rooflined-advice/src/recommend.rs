@@ -24,7 +24,7 @@ use rooflined_models::transformer::{MemoryFootprint, Request};
 use rooflined_predict::Engine;
 use rooflined_predict::costs::Build;
 use rooflined_predict::optimize::{
-    Candidate, Constraint, Decision, Miss, ModelOrigin, Modes, Outcome, Query, Runs, Sensitivity, WorkForms,
+    Candidate, Decision, Miss, ModelOrigin, Modes, Outcome, Query, Runs, Sensitivity, Tally, WorkForms,
     effort, verdicts,
 };
 use rooflined_predict::snapshot::{Cap, Snapshot};
@@ -56,10 +56,15 @@ pub fn recommend(
     if compared.len() > 1 || request.workload.model.is_some() {
         engines = compared.iter().map(row).collect::<Result<_, _>>()?;
     }
+    // Where no engine was named, what was excluded was excluded in all of them.
+    let is_open = request.workload.model.is_some() && request.engine == Engine::Bare;
+    let others = compared.iter().filter(|of| is_open && of.engine != engine);
+    let others: Vec<Tally> = others.map(|of| of.decision.tally.clone()).collect();
     let own = compared.into_iter().find(|of| of.engine == engine);
-    let Some(Compared { query, notes, decision, .. }) = own else {
+    let Some(Compared { query, notes, mut decision, .. }) = own else {
         return Err(Code::Internal.error("the engine was lost", "report this"));
     };
+    others.iter().for_each(|other| decision.tally.add(other));
     let mut answer = answered(snapshot, &query, decision)?;
     let notes = notes.into_iter().filter(|note| !answer.warnings.contains(note)).collect::<Vec<_>>();
     answer.warnings.extend(notes);
@@ -129,7 +134,6 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
         let outcome = candidate.outcome(snapshot, query).map_err(|error| question::refuse_query(&error))?;
         Ok::<_, Refusal>(shown_candidate(snapshot, query, candidate, outcome))
     };
-    let keys = |constraints: &[Constraint]| constraints.iter().map(|by| by.key().to_owned()).collect();
     let (closest, misses) = match &decision.closest {
         Some((closest, misses)) => (Some(full(closest)?), misses.as_slice()),
         None => (None, &[][..]),
@@ -140,6 +144,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
     };
     let alternatives = decision.alternatives.iter().map(full).collect::<Result<_, _>>()?;
     let chosen = decision.chosen.as_ref();
+    let contradicting = if chosen.is_none() { decision.tally.contradicting() } else { Vec::new() };
     let cap = chosen.and_then(|chosen| chosen_cap(snapshot, query, chosen));
     let settings = chosen.map_or_else(Map::new, |chosen| {
         engine_settings(snapshot, &query.work, chosen, &MemoryLimits::of(query))
@@ -157,10 +162,15 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
         engines: Vec::new(),
         feasible: chosen.is_some(),
         energy_basis: query.energy.key().to_owned(),
-        reason: decision.reason,
+        reason: match chosen {
+            Some(_) => decision.reason,
+            None if closest.is_some() => format!("{}; {}", decision.tally.why_none(), decision.reason),
+            None => decision.tally.why_none(),
+        },
         alternatives,
         rejected: decision
-            .rejected
+            .tally
+            .rejected()
             .iter()
             .map(|rejected| RejectionAnswer {
                 by: rejected.by.key().to_owned(),
@@ -171,7 +181,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
             .collect(),
         violated: misses.iter().map(|miss| miss.by.key().to_owned()).collect(),
         misses: misses.iter().map(missed).collect(),
-        contradicting: keys(&decision.contradicting),
+        contradicting: contradicting.iter().map(|by| by.key().to_owned()).collect(),
         sensitivity: decision.sensitivity.as_ref().map(sensitivity),
         apply,
         next_best_measurement: if snapshot.is_hypothetical() {
@@ -179,7 +189,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
         } else {
             decision.next_best_measurement
         },
-        candidates: decision.candidates,
+        candidates: decision.tally.candidates(),
         warnings: {
             let mut warnings = decision.hints;
             warnings.extend(only_mode(snapshot, query, closest.as_ref()));

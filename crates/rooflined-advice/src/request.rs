@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::question::{MOST_SEQUENCES, leaves_batch_open};
 use rooflined_api::{
-    AnalyzeRequest, ExplainRequest, ModesRequest, NetworkPredictRequest, NetworkRecommendRequest,
+    AnalyzeRequest, BatchRange, ExplainRequest, ModesRequest, NetworkPredictRequest, NetworkRecommendRequest,
     PredictRequest, RecommendRequest, SweepRequest, TilingRequest,
 };
 
@@ -83,8 +84,9 @@ impl Request {
                     Some(ModesRequest::Listed(modes)) => modes.len() as u64,
                 };
                 let threads = list(freedom.threads.as_ref().map(Vec::len), 1);
-                let batches =
-                    freedom.batch.map_or(1, |batch| batch.max.saturating_sub(batch.min).saturating_add(1));
+                let open = if leaves_batch_open(request) { MOST_SEQUENCES } else { 1 };
+                let range = |batch: BatchRange| batch.max.saturating_sub(batch.min).saturating_add(1);
+                let batches = freedom.batch.map_or(open, range);
                 let candidates =
                     [caches, modes, threads, batches].into_iter().fold(formats, u64::saturating_mul);
                 let engines: u64 = if request.workload.model.is_some() { 6 } else { 1 };

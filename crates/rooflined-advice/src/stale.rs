@@ -40,9 +40,10 @@ pub fn altered(previous: &RecommendAnswer, now: &RecommendAnswer) -> Option<Alte
             }
         }
         (Some(_), None) => {
-            let words = match now.violated.as_slice() {
-                [] => "nothing meets the constraints now".to_owned(),
-                violated => format!("nothing meets {} any more", list(violated)),
+            let words = match (now.contradicting.as_slice(), now.violated.as_slice()) {
+                (several @ [_, _, ..], _) => format!("nothing meets {} together any more", list(several)),
+                (_, []) => "nothing meets the constraints now".to_owned(),
+                (_, violated) => format!("nothing meets {} any more", list(violated)),
             };
             found.push("feasible", &true, &false, words);
         }

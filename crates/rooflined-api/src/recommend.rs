@@ -87,7 +87,8 @@ pub struct Freedom {
     /// Worker threads to consider, where the CPU is the accelerator; absent = as many as it was calibrated with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Vec<u32>>,
-    /// Batch sizes (columns) to consider; absent = 1.
+    /// Batch sizes (columns) to consider; absent = 1, which is fastest for one request. Of a model, up to 64 with the objective
+    /// `throughput`, and where 1 does not meet the constraints and `min_tokens_per_s` is one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchRange>,
     /// Allow a mode that needs a reboot.

@@ -30,7 +30,7 @@ use rooflined_core::units::{Hertz, Seconds};
 
 pub use candidate::{Candidate, Outcome, Runs};
 pub use query::{Constraints, ModelOrigin, Modes, Query, StoredModel, WorkForms};
-pub use ranking::{Constraint, Miss, Rejection};
+pub use ranking::{Constraint, Miss, Rejection, Tally};
 pub use rooflined_core::names::{EnergyBasis, Objective, Optimism};
 pub use score::Score;
 
@@ -75,6 +75,8 @@ pub enum QueryError {
         /// Size of the cross product.
         candidates: u64,
         most: u64,
+        /// Batch sizes that it may have beside everything else.
+        batches: u64,
     },
     /// The answer needs power, and nothing is known of it.
     #[error("{wanted}: nothing is known of the power of this machine's accelerator")]
@@ -135,20 +137,18 @@ pub struct Decision {
     /// best by the objective, and the best of each criterion. No candidate is at least as good as one of them in time,
     /// rate, power, memory and quality at once and better in one.
     pub alternatives: Vec<Candidate>,
-    pub rejected: Vec<Rejection>,
+    /// How many candidates there were, and what excluded them.
+    pub tally: Tally,
     /// The candidate that misses the fewest constraints and those by least, and what it misses; only if nothing was chosen.
     pub closest: Option<(Candidate, Vec<Miss>)>,
-    /// The fewest constraints that no candidate meets together; only if nothing was chosen.
-    pub contradicting: Vec<Constraint>,
     /// Limits that look like another unit was meant, as a sentence.
     pub hints: Vec<String>,
-    /// Why, in one or two sentences.
+    /// Why, in one or two sentences; if nothing was chosen, what the closest candidate misses.
     pub reason: String,
     /// How sure the choice is.
     pub sensitivity: Option<Sensitivity>,
     /// What would sharpen the answer most.
     pub next_best_measurement: Option<String>,
-    pub candidates: u64,
 }
 
 /// What a query comes to in one power mode.
@@ -206,8 +206,14 @@ pub fn decide_while(
             at_expected: at_expected.clone(),
         }
     });
-    let mut reason =
-        words::reason(query, &standings, chosen.as_ref(), outcome.as_ref(), sensitivity.as_ref(), &closest);
+    let mut reason = words::reason(
+        query,
+        &standings.fits,
+        chosen.as_ref(),
+        outcome.as_ref(),
+        sensitivity.as_ref(),
+        &closest,
+    );
     reason.extend(at_expected.map(|candidate| words::at_expected(query, &candidate)));
     let next = words::next_best_measurement(
         query,
@@ -218,11 +224,9 @@ pub fn decide_while(
     );
     Ok(Decision {
         alternatives: standings.front.iter().copied().map(candidate).collect(),
-        rejected: standings.rejected,
-        contradicting: standings.contradicting,
+        tally: standings.tally,
         hints: standings.hints,
         next_best_measurement: next,
-        candidates: standings.candidates,
         reason,
         sensitivity,
         closest,

@@ -89,8 +89,95 @@ impl ConstraintSet {
         Constraint::ALL.into_iter().filter(move |by| self.contains(*by))
     }
 
-    pub(super) fn members(self) -> Vec<Constraint> {
+    fn members(self) -> Vec<Constraint> {
         self.iter().collect()
+    }
+}
+
+/// What excluded candidates, of one search or of several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tally {
+    /// What was demanded, by constraint.
+    limits: [Option<f64>; Constraint::ALL.len()],
+    /// By constraint the value that misses its limit least.
+    nearest: [Option<f64>; Constraint::ALL.len()],
+    /// Candidates by the set of constraints that they break.
+    counts: Vec<u64>,
+}
+
+impl Tally {
+    const fn of(limits: [Option<f64>; Constraint::ALL.len()]) -> Self {
+        Self { limits, nearest: [None; Constraint::ALL.len()], counts: Vec::new() }
+    }
+
+    fn count(&mut self, broken: ConstraintSet) {
+        self.counts.resize(ConstraintSet::COUNT, 0);
+        self.counts[broken.0] += 1;
+    }
+
+    /// Keeps the value that is nearest to a limit that a candidate breaks.
+    fn approach(&mut self, by: Constraint, value: f64) {
+        let nearer = if by == Constraint::Rate { f64::max } else { f64::min };
+        let nearest = &mut self.nearest[by as usize];
+        if value.is_finite() {
+            *nearest = Some(nearest.map_or(value, |known| nearer(known, value)));
+        }
+    }
+
+    /// Adds the candidates of another search with the same limits.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.resize(ConstraintSet::COUNT, 0);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        for by in Constraint::ALL {
+            self.limits[by as usize] = self.limits[by as usize].or(other.limits[by as usize]);
+            if let Some(value) = other.nearest[by as usize] {
+                self.approach(by, value);
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn candidates(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// How many of them break a constraint.
+    pub(super) fn breaking(&self, by: Constraint) -> u64 {
+        self.broken_sets().filter(|(set, _)| set.contains(by)).map(|(_, count)| count).sum()
+    }
+
+    /// The constraints that excluded candidates.
+    #[must_use]
+    pub fn rejected(&self) -> Vec<Rejection> {
+        let rejected = Constraint::ALL.into_iter().map(|by| (by, self.breaking(by)));
+        let rejection =
+            |(by, count)| Rejection { by, count, closest: self.nearest[by as usize], limit: self.number(by) };
+        rejected.filter(|(_, count)| *count > 0).map(rejection).collect()
+    }
+
+    /// The smallest set of constraints that no candidate meets together; of several the first in the order of
+    /// [`Constraint::ALL`]. Empty where one meets all.
+    #[must_use]
+    pub fn contradicting(&self) -> Vec<Constraint> {
+        let impossible =
+            |set: &ConstraintSet| !set.is_empty() && self.broken_sets().all(|(broken, _)| broken.meets(*set));
+        let sets = (0..ConstraintSet::COUNT).map(ConstraintSet).filter(impossible);
+        sets.min_by_key(|set| set.0.count_ones()).map_or_else(Vec::new, ConstraintSet::members)
+    }
+
+    /// The sets of constraints that candidates break, each with how many.
+    fn broken_sets(&self) -> impl Iterator<Item = (ConstraintSet, u64)> + '_ {
+        let counted = self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0);
+        counted.map(|(set, count)| (ConstraintSet(set), count))
+    }
+
+    fn limit(&self, by: Constraint) -> Option<f64> {
+        self.limits[by as usize]
+    }
+
+    /// What a constraint demands, where it is a number.
+    fn number(&self, by: Constraint) -> Option<f64> {
+        self.limit(by).filter(|_| !matches!(by, Constraint::Reboot | Constraint::PowerUnknown))
     }
 }
 
@@ -154,11 +241,9 @@ pub(super) struct Standings {
     /// What would be chosen at the best estimate, where it is something else.
     pub(super) at_expected: Option<CandidateRef>,
     pub(super) front: Vec<CandidateRef>,
-    pub(super) rejected: Vec<Rejection>,
+    pub(super) tally: Tally,
     pub(super) closest: Option<(CandidateRef, Vec<Miss>)>,
-    pub(super) contradicting: Vec<Constraint>,
     pub(super) hints: Vec<String>,
-    pub(super) candidates: u64,
     /// By option, whether any batch of it fits into memory.
     pub(super) fits: Vec<bool>,
 }
@@ -229,8 +314,7 @@ impl Extreme {
 
 pub(super) struct Ranking<'a> {
     query: &'a Query,
-    /// What the query demands, by constraint.
-    limits: [Option<f64>; Constraint::ALL.len()],
+    tally: Tally,
     points: usize,
     options: usize,
     /// By option and operating point.
@@ -240,15 +324,10 @@ pub(super) struct Ranking<'a> {
     /// Criteria of everything that meets the constraints.
     feasible: Vec<[f64; CRITERIA]>,
     extremes: [Option<Extreme>; CRITERIA],
-    /// By the set of constraints that candidates break.
-    counts: Vec<u64>,
     fits: Vec<bool>,
-    /// By constraint the value that misses its limit least.
-    nearest: [Option<f64>; Constraint::ALL.len()],
     power_known: bool,
     span: Span,
     closest: Option<(Distance, CandidateRef, ConstraintSet)>,
-    candidates: u64,
 }
 
 impl<'a> Ranking<'a> {
@@ -270,16 +349,14 @@ impl<'a> Ranking<'a> {
         };
         Self {
             query,
-            limits: Constraint::ALL.map(limit),
+            tally: Tally::of(Constraint::ALL.map(limit)),
             points,
             options,
             best: vec![None; options * points],
             at_expected: None,
             feasible: Vec::new(),
             extremes: [None; CRITERIA],
-            counts: vec![0; ConstraintSet::COUNT],
             fits: vec![false; options],
-            nearest: [None; Constraint::ALL.len()],
             power_known: false,
             span: Span {
                 time: f64::NAN,
@@ -289,20 +366,18 @@ impl<'a> Ranking<'a> {
                 memory: f64::NAN,
             },
             closest: None,
-            candidates: 0,
         }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.candidates == 0
+        self.tally.counts.is_empty()
     }
 
     /// Takes in a candidate at an operating point. All of one option at one operating point follow each other.
     pub(super) fn consider(&mut self, which: CandidateRef, point: &CandidatePoint<'_>) {
         let score = &which.score;
         let broken = self.broken(score, point.reboot, self.query.optimism);
-        self.candidates += 1;
-        self.counts[broken.0] += 1;
+        self.tally.count(broken);
         self.fits[which.option] |=
             !broken.contains(Constraint::Memory) && !broken.contains(Constraint::Available);
         self.power_known |= !score.watts.is_nan();
@@ -314,7 +389,7 @@ impl<'a> Ranking<'a> {
             return;
         }
         for by in broken.iter() {
-            self.approach(by, score);
+            self.tally.approach(by, value(by, score, self.query.optimism));
         }
         // Once something meets everything, nobody asks what misses least.
         if self.feasible.is_empty() {
@@ -349,23 +424,14 @@ impl<'a> Ranking<'a> {
             Constraint::Rate => score.rate >= limit * slack(score, optimism),
             _ => value(by, score, optimism) <= limit,
         };
-        let limited = Constraint::ALL.into_iter().zip(self.limits);
+        let limited = Constraint::ALL.into_iter().zip(self.tally.limits);
         let broken = limited.filter(|(by, limit)| limit.is_some_and(|limit| !meets(*by, limit)));
         ConstraintSet::of(broken.map(|(by, _)| by))
     }
 
-    fn limit(&self, by: Constraint) -> Option<f64> {
-        self.limits[by as usize]
-    }
-
     fn miss(&self, by: Constraint, score: &Score) -> Miss {
         let value = value(by, score, self.query.optimism);
-        Miss { by, limit: self.number(by), value: Some(value).filter(|value| value.is_finite()) }
-    }
-
-    /// What a constraint demands, where it is a number.
-    fn number(&self, by: Constraint) -> Option<f64> {
-        self.limit(by).filter(|_| !matches!(by, Constraint::Reboot | Constraint::PowerUnknown))
+        Miss { by, limit: self.tally.number(by), value: Some(value).filter(|value| value.is_finite()) }
     }
 
     fn rank(&self, score: &Score, entering: f64) -> Rank {
@@ -379,21 +445,11 @@ impl<'a> Ranking<'a> {
         [objective, time, -rate, energy, memory, loss]
     }
 
-    /// Keeps the value that is nearest to the limit that a candidate breaks.
-    fn approach(&mut self, by: Constraint, score: &Score) {
-        let value = value(by, score, self.query.optimism);
-        let nearer = if by == Constraint::Rate { f64::max } else { f64::min };
-        let nearest = &mut self.nearest[by as usize];
-        if value.is_finite() {
-            *nearest = Some(nearest.map_or(value, |known| nearer(known, value)));
-        }
-    }
-
     /// How far a candidate misses: the product of the factors by which it exceeds each limit.
     fn distance(&self, broken: ConstraintSet, score: &Score) -> f64 {
         broken.iter().fold(1.0, |distance, by| {
             let value = value(by, score, self.query.optimism);
-            let limit = self.limit(by).unwrap_or(f64::NAN);
+            let limit = self.tally.limit(by).unwrap_or(f64::NAN);
             let factor = match by {
                 Constraint::Reboot => REBOOT_MISS,
                 _ if value.is_nan() => UNKNOWN_MISS,
@@ -444,15 +500,13 @@ impl<'a> Ranking<'a> {
             runner_up: best.get(1).map(|best| best.which),
             at_expected: at_expected.map(|best| best.which),
             front: self.front(&best),
-            rejected: self.rejected(),
-            contradicting: if chosen.is_none() { self.contradicting() } else { Vec::new() },
             closest: self.closest.filter(|_| chosen.is_none()).map(|(_, which, broken)| {
                 (which, broken.iter().map(|by| self.miss(by, &which.score)).collect())
             }),
             chosen: chosen.map(|best| best.which),
             hints: self.hints(),
-            candidates: self.candidates,
             fits: self.fits,
+            tally: self.tally,
         }
     }
 
@@ -466,31 +520,6 @@ impl<'a> Ranking<'a> {
         let constraint = self.query.constraints.max_power.is_some().then_some("max_power_w cannot be kept");
         let wanted = objective.or(constraint)?;
         (!self.power_known).then_some(QueryError::PowerUnknown { wanted, objective: objective.is_some() })
-    }
-
-    /// The sets of constraints that candidates break, each with how many.
-    fn broken_sets(&self) -> impl Iterator<Item = (ConstraintSet, u64)> + '_ {
-        let counted = self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0);
-        counted.map(|(set, count)| (ConstraintSet(set), count))
-    }
-
-    fn rejected(&self) -> Vec<Rejection> {
-        let count = |by: Constraint| -> u64 {
-            self.broken_sets().filter(|(set, _)| set.contains(by)).map(|(_, count)| count).sum()
-        };
-        let rejected = Constraint::ALL.into_iter().map(|by| (by, count(by))).filter(|(_, count)| *count > 0);
-        let rejection =
-            |(by, count)| Rejection { by, count, closest: self.nearest[by as usize], limit: self.number(by) };
-        rejected.map(rejection).collect()
-    }
-
-    /// The smallest set of constraints that no candidate meets together; of several the first in the order of
-    /// [`Constraint::ALL`].
-    fn contradicting(&self) -> Vec<Constraint> {
-        let impossible =
-            |set: &ConstraintSet| !set.is_empty() && self.broken_sets().all(|(broken, _)| broken.meets(*set));
-        let sets = (0..ConstraintSet::COUNT).map(ConstraintSet).filter(impossible);
-        sets.min_by_key(|set| set.0.count_ones()).map_or_else(Vec::new, ConstraintSet::members)
     }
 
     /// Members of the front that are shown, `best` coming first in the objective.
@@ -518,7 +547,7 @@ impl<'a> Ranking<'a> {
         let mut hints = Vec::new();
         let mut beyond = |by: Constraint, most: f64, unit: &str, example: &str| {
             let beyond = |limit: &f64| limit.is_finite() && *limit >= BEYOND * most && *limit >= 1.0;
-            if let Some(limit) = self.limit(by).filter(beyond) {
+            if let Some(limit) = self.tally.limit(by).filter(beyond) {
                 hints.push(format!(
                     "{} is {limit} {unit}, {:.0} times what any candidate takes: it is in {unit}, {example}",
                     by.key(),
@@ -534,8 +563,10 @@ impl<'a> Ranking<'a> {
         beyond(Constraint::Power, span.watts, "watts", milliwatts);
         // Missed by every candidate, and that by far.
         let mut missed = |by: Constraint, unit: &str, example: &str| {
-            let Some((closest, limit)) = self.nearest[by as usize].zip(self.limit(by)) else { return };
-            let all = self.broken_sets().all(|(broken, _)| broken.contains(by));
+            let Some((closest, limit)) = self.tally.nearest[by as usize].zip(self.tally.limit(by)) else {
+                return;
+            };
+            let all = self.tally.broken_sets().all(|(broken, _)| broken.contains(by));
             let off = (closest / limit).max(limit / closest);
             if all && off.is_finite() && off >= BEYOND {
                 hints.push(format!(
@@ -551,7 +582,7 @@ impl<'a> Ranking<'a> {
         missed(Constraint::Rate, "tokens a second", "over the whole batch");
         missed(Constraint::Power, "watts", milliwatts);
         if let Some(limit) =
-            self.limit(Constraint::Memory).filter(|limit| *limit < span.memory / MISSED_MEMORY)
+            self.tally.limit(Constraint::Memory).filter(|limit| *limit < span.memory / MISSED_MEMORY)
         {
             hints.push(format!(
                 "max_memory_bytes is {limit} bytes, and no candidate does with less than {:.0}: 8 GB are 8e9",
@@ -559,7 +590,7 @@ impl<'a> Ranking<'a> {
             ));
         }
         if let Some(limit) =
-            self.limit(Constraint::QualityLoss).filter(|limit| limit.is_finite() && *limit >= 1.0)
+            self.tally.limit(Constraint::QualityLoss).filter(|limit| limit.is_finite() && *limit >= 1.0)
         {
             hints.push(format!(
                 "max_quality_loss_ratio is {limit}: it is a ratio, and three per cent are 0.03"

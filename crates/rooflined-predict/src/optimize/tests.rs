@@ -124,10 +124,10 @@ fn a_target_nothing_meets_names_the_closest_and_the_constraint() {
     assert_eq!(closest.format, key(WeightFormat::Int8));
     assert_eq!(keys(&violated), [Constraint::Time]);
     assert_eq!(violated[0].limit, Some(1e-6));
-    assert_eq!(decision.rejected[0].count, 4);
+    assert_eq!(decision.tally.rejected()[0].count, 4);
     let worst = closest.score.time * closest.score.slack;
-    assert_eq!((decision.rejected[0].closest, violated[0].value), (Some(worst), Some(worst)));
-    assert!(decision.reason.contains("max_time_s"), "{}", decision.reason);
+    assert_eq!((decision.tally.rejected()[0].closest, violated[0].value), (Some(worst), Some(worst)));
+    assert_eq!(decision.tally.why_none(), "nothing meets max_time_s");
 }
 
 #[test]
@@ -163,7 +163,11 @@ fn what_does_not_fit_into_free_memory_is_not_chosen() {
     let two = decide(&small, &Query { work: gemv(&FORMATS[1..3]), ..query() }).unwrap();
     assert!(two.reason.contains("Of the formats that were compared, only int8 fits"), "{}", two.reason);
     assert!(
-        decision.rejected.iter().any(|rejected| rejected.by == Constraint::Available && rejected.count == 2)
+        decision
+            .tally
+            .rejected()
+            .iter()
+            .any(|rejected| rejected.by == Constraint::Available && rejected.count == 2)
     );
 }
 
@@ -177,7 +181,7 @@ fn a_format_that_loses_too_much_is_not_chosen_and_the_closest_is_named() {
     assert_eq!(ask(int8).chosen.unwrap().format, key(WeightFormat::Int8));
     let strict = ask(int8 * 0.99);
     assert_eq!(strict.chosen.unwrap().format, key(WeightFormat::Bf16), "16 bits lose nothing");
-    let [rejected] = strict.rejected[..] else { panic!("{:?}", strict.rejected) };
+    let [rejected] = strict.tally.rejected()[..] else { panic!("{:?}", strict.tally.rejected()) };
     assert_eq!((rejected.by, rejected.count, rejected.closest), (Constraint::QualityLoss, 2, Some(int8)));
     let only = Query {
         work: gemv(&[WeightFormat::Int4]),
@@ -186,7 +190,7 @@ fn a_format_that_loses_too_much_is_not_chosen_and_the_closest_is_named() {
     };
     let none = decide(&snapshot(), &only).unwrap();
     assert_eq!(keys(&none.closest.unwrap().1), [Constraint::QualityLoss]);
-    assert!(none.reason.contains("max_quality_loss_ratio"), "{}", none.reason);
+    assert_eq!(none.tally.why_none(), "nothing meets max_quality_loss_ratio");
 }
 
 #[test]
@@ -226,8 +230,11 @@ fn constraints_that_only_together_exclude_everything_are_named_as_contradicting(
     };
     let decision = decide(&snapshot(), &Query { constraints, ..wide }).unwrap();
     assert_eq!(decision.chosen, None);
-    assert_eq!(decision.contradicting, [Constraint::Time, Constraint::Rate]);
-    assert!(decision.reason.contains("max_time_s and min_tokens_per_s contradict"), "{}", decision.reason);
+    assert_eq!(decision.tally.contradicting(), [Constraint::Time, Constraint::Rate]);
+    let said = decision.tally.why_none();
+    let counts = "of 16, 1 meets max_time_s, 10 meet min_tokens_per_s";
+    assert_eq!(said, format!("no candidate meets all limits together: {counts}"));
+    assert_eq!(decision.closest.unwrap().1.len(), 1, "the nearest breaks one limit only");
 }
 
 #[test]
@@ -266,7 +273,7 @@ fn a_limit_in_another_unit_is_met_and_looks_odd() {
 fn threads_are_a_freedom_of_a_cpu_and_of_no_gpu() {
     let query = Query { threads: vec![1, 2, 4], work: gemv(&[WeightFormat::Int4]), ..query() };
     let decision = decide(&snapshot(), &query).unwrap();
-    assert_eq!(decision.candidates, 3);
+    assert_eq!(decision.tally.candidates(), 3);
     assert_eq!(decision.chosen.unwrap().threads, Some(4), "int4 is limited by the cores");
     let mut gpu = snapshot();
     gpu.accelerator = crate::calibration::Accelerator::Gpu;
@@ -469,11 +476,12 @@ fn the_ranking_is_what_the_definitions_say_of_all_candidates() {
             place(standings.chosen),
             place(standings.runner_up),
             place(standings.at_expected),
-            standings.candidates,
+            standings.tally.candidates(),
         );
         let (expected, rejected) = ranked_by_the_definitions(&query, OPTIONS, points.len(), &rows);
         assert_eq!(format!("{found:?}"), expected, "{query:?}");
-        let counted = standings.rejected.iter().map(|of| format!("{:?}", (of.by, of.count, of.closest)));
+        let counted =
+            standings.tally.rejected().into_iter().map(|of| format!("{:?}", (of.by, of.count, of.closest)));
         assert_eq!(counted.collect::<Vec<_>>(), rejected, "{query:?}");
         if standings.chosen.is_some() { met += 1 } else { unmet += 1 }
     }
@@ -493,7 +501,7 @@ fn a_search_ends_where_its_answer_is_no_longer_wanted() {
         decide_while(&is_wanted, &snapshot, &wide)
     };
     let whole = search(usize::MAX).unwrap();
-    assert_eq!(whole.candidates, 4 * 10_000);
+    assert_eq!(whole.tally.candidates(), 4 * 10_000);
     let often = asked.get();
     assert!(often * STRIDE >= 40_000, "it looks {often} times");
     for answers in [0, 1, 17, often - 1] {

@@ -37,7 +37,9 @@ pub(super) fn size(
 ) -> Result<(), QueryError> {
     let (candidates, most) = candidates(snapshot, query, points);
     if candidates > most {
-        return Err(QueryError::TooMany { candidates, most });
+        let sizes = (query.batch.end() - query.batch.start()).saturating_add(1);
+        let batches = (most / (candidates / sizes).max(1)).max(1);
+        return Err(QueryError::TooMany { candidates, most, batches });
     }
     Ok(())
 }

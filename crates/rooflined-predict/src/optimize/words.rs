@@ -1,7 +1,9 @@
 //! The reason for a decision as text, and which measurement would improve it most.
 
-use super::ranking::{ALIKE, Standings, needs_power};
-use super::{Candidate, Constraint, EnergyBasis, Miss, Objective, Outcome, Query, Sensitivity, WorkForms};
+use super::ranking::{ALIKE, Tally, needs_power};
+use super::{
+    Candidate, Constraint, EnergyBasis, Miss, Objective, Outcome, Query, Rejection, Sensitivity, WorkForms,
+};
 use crate::power::scope_words;
 use crate::{Engine, Limit, Tier};
 use rooflined_core::units::{Bytes, Joules, Seconds, Watts, counted, significant};
@@ -10,7 +12,7 @@ type Closest = Option<(Candidate, Vec<Miss>)>;
 
 pub(super) fn reason(
     query: &Query,
-    standings: &Standings,
+    fits: &[bool],
     chosen: Option<&Candidate>,
     outcome: Option<&Outcome>,
     sensitivity: Option<&Sensitivity>,
@@ -21,7 +23,7 @@ pub(super) fn reason(
             let runner_up = sensitivity.and_then(|sensitivity| sensitivity.runner_up.as_ref());
             let doubtful = sensitivity.is_some_and(Sensitivity::could_change);
             let mut reason = for_it(query, chosen, outcome, runner_up, doubtful);
-            if let Some(format) = only_one_fits(query, &standings.fits) {
+            if let Some(format) = only_one_fits(query, fits) {
                 let of = match query.engine {
                     Engine::Bare => String::new(),
                     engine => format!(" of {}", engine.key()),
@@ -32,8 +34,8 @@ pub(super) fn reason(
             }
             reason
         }
-        (None, Some((closest, violated))) => against(query, standings, closest, violated),
-        (None, None) => "there was no candidate".to_owned(),
+        (None, Some((closest, violated))) => against(query, closest, violated),
+        (None, None) => String::new(),
     }
 }
 
@@ -174,21 +176,38 @@ const fn limit(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn against(query: &Query, standings: &Standings, closest: &Candidate, misses: &[Miss]) -> String {
-    let keys: Vec<&str> = misses.iter().map(|miss| miss.by.key()).collect();
-    let why = match standings.contradicting.as_slice() {
-        [] | [_] if keys == [Constraint::Available.key()] => "nothing fits into the free memory".to_owned(),
-        [] | [_] => format!("nothing meets {}", keys.join(" and ")),
-        several => {
-            let several: Vec<&str> = several.iter().map(|by| by.key()).collect();
-            format!("{} contradict each other here: no candidate meets them together", several.join(" and "))
+impl Tally {
+    /// Why no candidate is left: the limit that none of them meets, or how many meet each.
+    #[must_use]
+    pub fn why_none(&self) -> String {
+        match self.contradicting().as_slice() {
+            [] => "there was no candidate".to_owned(),
+            [Constraint::Available] => "nothing fits into the free memory".to_owned(),
+            [one] => format!("nothing meets {}", one.key()),
+            _ => {
+                let all = self.candidates();
+                let met = |Rejection { by, count, .. }: Rejection| {
+                    let left = all - count;
+                    let plural = if left == 1 { "s" } else { "" };
+                    match by {
+                        Constraint::Available => format!("{left} fit{plural} into the free memory"),
+                        Constraint::Reboot => format!("{left} need{plural} no reboot"),
+                        by => format!("{left} meet{plural} {}", by.key()),
+                    }
+                };
+                let met: Vec<String> = self.rejected().into_iter().map(met).collect();
+                format!("no candidate meets all limits together: of {all}, {}", met.join(", "))
+            }
         }
-    };
+    }
+}
+
+fn against(query: &Query, closest: &Candidate, misses: &[Miss]) -> String {
     // What has no room has no rate.
     let has_room = misses.iter().all(|miss| !matches!(miss.by, Constraint::Available | Constraint::Memory));
     let at = if has_room { format!(" at {}", figures(query, closest)) } else { String::new() };
     let misses: Vec<String> = misses.iter().map(|miss| missed(closest, miss)).collect();
-    format!("{why}; the closest is {}{at}: {}.", in_words(query, closest), misses.join(", "))
+    format!("the closest is {}{at}: {}.", in_words(query, closest), misses.join(", "))
 }
 
 /// `it draws up to 15.4 W (module), 18 % over the 13.0 W limit`
