@@ -83,7 +83,7 @@ fn list(printer: &Printer, registry: &Registry, word: Option<&str>) -> Result<Ex
 }
 
 fn unknown(registry: &Registry, key: &str) -> Failure {
-    let Refusal { message, hint, .. } = hardware::unknown(registry, Code::UnknownHardware, "hardware", key);
+    let Refusal { message, hint, .. } = hardware::unknown(registry, Code::NotFound, "key", key);
     Failure::usage(message).with_hint(hint)
 }
 

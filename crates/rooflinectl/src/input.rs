@@ -872,12 +872,14 @@ pub fn count_from_zero(text: &str) -> Result<u64, String> {
     whole(text).filter(|count| *count <= MAX_DIMENSION).ok_or_else(|| no_count(text, 0))
 }
 
-/// A whole number; k stands for 1024, as in the sizes of contexts and matrices.
+/// A whole number; k stands for 1024 and M for its square, as in the sizes of contexts and matrices.
 fn whole(text: &str) -> Option<u64> {
-    match text.strip_suffix(['k', 'K']) {
-        Some(number) => number.parse::<u64>().ok()?.checked_mul(1024),
-        None => text.parse().ok(),
-    }
+    let (number, scale) = match text.char_indices().last()? {
+        (end, 'k' | 'K') => (&text[..end], 1 << 10),
+        (end, 'm' | 'M') => (&text[..end], 1 << 20),
+        _ => (text, 1),
+    };
+    number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
 /// A number above zero, alone or with one of the units; of two that match, the first.
@@ -1148,7 +1150,9 @@ fn unknown(error: &UnknownName) -> String {
     let all = match error.what {
         "precision" => {
             let keys: Vec<_> = Precision::ALL.iter().map(|precision| precision.key()).collect();
-            format!("known: {}", keys.join(", "))
+            let one =
+                if error.name.contains(',') { "give one, or leave the option out for all; " } else { "" };
+            format!("{one}known: {}", keys.join(", "))
         }
         _ => "rooflinectl formats shows all".to_owned(),
     };
@@ -1250,7 +1254,7 @@ mod tests {
         assert_eq!(seconds("2"), Ok(2.0));
         assert_eq!(seconds("2min"), Ok(120.0));
         assert_eq!(watts("900mW"), Ok(0.9));
-        assert_eq!(count("4k"), Ok(4096));
+        assert_eq!([count("4k"), count("1M")], [Ok(4096), Ok(1 << 20)]);
         assert_eq!(bytes("8GB"), Ok(8e9));
         assert_eq!(bytes("8 GiB"), Ok(8_589_934_592.0));
         assert_eq!(bytes("8000000000"), Ok(8e9));
@@ -1290,7 +1294,7 @@ mod tests {
     fn counts_are_whole_numbers() {
         assert_eq!(count("4096"), Ok(4096));
         for (text, meant) in
-            [("4,096", "4096"), ("4_096", "4096"), ("1e3", "1000"), ("4kb", "4096"), ("1M", "1048576")]
+            [("4,096", "4096"), ("4_096", "4096"), ("1e3", "1000"), ("4kb", "4096"), ("1 M", "1048576")]
         {
             assert!(
                 count(text).unwrap_err().ends_with(&format!("write {meant}")),
@@ -1298,7 +1302,7 @@ mod tests {
                 count(text)
             );
         }
-        for wrong in ["0", "-1", "1e18", "NaN", "4M", "0k", "4096.0", "99999999999999999999", ""] {
+        for wrong in ["0", "-1", "1e18", "NaN", "4MB", "0k", "4096.0", "99999999999999999999", ""] {
             assert!(count(wrong).is_err(), "{wrong}");
         }
     }

@@ -73,7 +73,14 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             let names: Vec<String> = near.iter().chain(next.iter()).map(str::to_owned).collect();
             if names.is_empty() && above.get_name() != root.get_name() {
                 let all: Vec<&str> = above.get_subcommands().map(Command::get_name).collect();
-                advise(&mut error, format!("{} has {}", above.get_name(), all.join(", ")));
+                let name = above.get_name();
+                advise(
+                    &mut error,
+                    match all.is_empty() {
+                        true => format!("rooflinectl help {name}, without another word"),
+                        false => format!("{name} has {}", all.join(", ")),
+                    },
+                );
             } else if let Some(begin) =
                 habits::tip("commands", "rooflinectl", "?").filter(|_| near.is_empty())
             {
@@ -364,6 +371,9 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
             let key = key.as_deref().unwrap_or("KEY");
             Some(format!("it shows this machine; of another: rooflinectl hardware show {key}"))
         }
+        "servers" if typed.parse::<u16>().is_ok() => Some(format!(
+            "it lists what was watched in the last hour; to watch this one: rooflinectl observe --from {typed}, to ask why it is slow: rooflinectl explain --port {typed}"
+        )),
         "calibrate" if input::timeout(typed).is_ok() => Some(
             "--wait takes no time: it waits until the calibration has ended; to limit that: timeout 60s rooflinectl calibrate --wait"
                 .to_owned(),
@@ -377,6 +387,9 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
         "run" if meant::model_or_file(typed).is_some() => Some(format!(
             "it starts llama-server: rooflinectl run -- llama-server -m MODEL.gguf; to predict: rooflinectl recommend {typed}"
         )),
+        "hold" if meant::option(typed).is_some_and(|(kind, _)| kind == "mode") => {
+            Some(format!("write --mode {typed}, or --max-power 15W, and the command behind --"))
+        }
         _ if command.get_positionals().any(clap::Arg::is_last_set) => {
             Some(format!("put -- in front of the command: -- {typed}"))
         }
@@ -419,6 +432,9 @@ fn has_option(command: &Command, long: &str) -> bool {
 
 /// What to type instead of an option, here without its hyphens, that `command` does not have.
 fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<String> {
+    // Programs that others wrote in C++ or Python have capitals and underscores in their options.
+    let plain = name.to_ascii_lowercase().replace('_', "-");
+    let name = plain.as_str();
     // The options of every command are the program's.
     let has = |long: &str| has_option(command, long) || has_option(root, long);
     if let Some(tip) = habits::tip("options of a command", command.get_name(), name) {
@@ -464,6 +480,20 @@ fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<Strin
     }
     if let Some(tip) = habits::tip("left out", "*", name).filter(|_| has("hardware")) {
         return Some(tip.to_owned());
+    }
+    // A value that was written as an option: `--fp16`, `--vllm`.
+    for spelling in [name.to_owned(), name.replace('-', "_")] {
+        let Some((long, _)) = meant::option(&spelling) else { continue };
+        if let Some(long) = [long.to_owned(), format!("{long}s")].into_iter().find(|long| has(long)) {
+            let network = if has("size") { "; of an .onnx file, --precision fp16" } else { "" };
+            let network = if long.starts_with("format") { network } else { "" };
+            return Some(format!("write --{long} {spelling}{network}"));
+        }
+    }
+    if name.len() == 1 {
+        let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+        let mut begin = shown.filter_map(clap::Arg::get_long).filter(|long| long.starts_with(name));
+        return begin.next().filter(|_| begin.next().is_none()).map(|long| format!("did you mean --{long}?"));
     }
     let others = root.get_subcommands().filter(|other| has("hardware") && has_option(other, "hardware"));
     let others: Vec<&str> = others.filter(|other| has_option(other, name)).map(Command::get_name).collect();

@@ -18,6 +18,8 @@ use rooflined_api::{ErrorBody, PredictRequest};
 use rooflined_client::{Client, ClientError};
 use rooflined_core::refusal::{Code, Refusal};
 
+/// A line that is answered.
+const EXAMPLE: &str = "{\"hardware\": \"orin-nano\", \"workload\": {\"model\": \"qwen3-4b\"}}";
 /// Longest line taken; the daemon takes no larger body.
 const MAX_LINE_BYTES: usize = 64 << 10;
 /// Bytes read and written at once.
@@ -54,13 +56,17 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
         let input = if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() };
         return Err(Failure::failed(
             format!("{input} holds no request"),
-            "write one on each line: {\"hardware\": \"orin-nano\", \"workload\": {\"model\": \"qwen3-4b\"}}",
+            format!("write one on each line: {EXAMPLE}"),
         ));
     }
     let Some((at, error)) = first else { return Ok(Exit::Ok) };
     Err(Failure::failed(
         format!("{refused} of {line} requests were refused, the first in line {at}: {}", error.message),
-        error.hint.unwrap_or_else(|| "the answer to each line says why".to_owned()),
+        match error.code.as_str() {
+            // Whoever gives another kind of file needs the shape of a line, and not the rules of JSON.
+            "invalid_json" if refused == line => format!("write one on each line: {EXAMPLE}"),
+            _ => error.hint.unwrap_or_else(|| "the answer to each line says why".to_owned()),
+        },
     ))
 }
 

@@ -15,7 +15,7 @@ use super::hold::{self, AttachedHold, Signals, say};
 use super::observe::{self, Plan, Process, Program, Server, Settings, Subject, SubjectOptions, Summary};
 use super::output::Format;
 use super::server_address::Address;
-use super::{contents, recommendation, words};
+use super::{contents, habits, recommendation, words};
 use rooflined_api::{
     BatchRange, CandidateAnswer, Freedom, HoldConstraints, HoldRequest, RecommendAnswer, RecommendRequest,
     Workload,
@@ -23,6 +23,8 @@ use rooflined_api::{
 use rooflined_predict::Engine;
 
 const USUAL_PORT: u16 = 8080;
+/// Options that make llama-server download its model.
+const FETCHED: [&str; 7] = ["-hf", "-hfr", "--hf-repo", "-mu", "--model-url", "-dr", "--docker-repo"];
 /// Between two tries to reach the server that starts.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -32,8 +34,14 @@ pub async fn run(context: &mut Context, args: &LaunchArgs) -> Result<Exit, Failu
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     if observe::program(&command) != Program::LlamaServer {
-        return Err(Failure::usage(format!("{:?} is not llama-server, the only program whose settings are known", command[0]))
-            .with_hint("for other engines: rooflinectl recommend, then rooflinectl hold -- COMMAND, and rooflinectl observe"));
+        let own = command[0].rsplit('/').next().unwrap_or_default();
+        let start = habits::tip("run", "*", own).unwrap_or(
+            "rooflinectl recommend MODEL --engine ENGINE prints the command; start it with rooflinectl hold -- COMMAND",
+        );
+        return Err(Failure::usage(format!(
+            "{own:?} is not llama-server, the only program that run can start"
+        ))
+        .with_hint(format!("{start}; to learn its rate: rooflinectl observe --from PORT")));
     }
     let settings = Settings::read(&command, &environment);
     let request = request(args, &settings)?;
@@ -73,10 +81,21 @@ pub async fn run(context: &mut Context, args: &LaunchArgs) -> Result<Exit, Failu
 /// The question that the target and the command line stand for. What the command line sets is not to be chosen.
 fn request(args: &LaunchArgs, settings: &Settings) -> Result<RecommendRequest, Failure> {
     let model = settings.model.as_deref().ok_or_else(|| {
-        Failure::usage("the command line names no model file")
-            .with_hint("give it: llama-server -m MODEL.gguf")
+        let fetches = args.command.iter().any(|word| FETCHED.iter().any(|option| word == option));
+        let hint = if fetches {
+            "start llama-server once without rooflinectl, so that it downloads the model; then give the file, which its log names, with -m FILE"
+        } else {
+            "give it: llama-server -m MODEL.gguf"
+        };
+        Failure::usage("the command line names no model file").with_hint(hint)
     })?;
     let path = std::path::absolute(model).unwrap_or_else(|_| model.into());
+    if !path.exists() {
+        return Err(Failure::failed(
+            format!("there is no file {}", path.display()),
+            "check the path; to ask about a model before you download it: rooflinectl recommend MODEL",
+        ));
+    }
     contents::require_file(&path)?;
     let told = settings
         .context_tokens

@@ -104,10 +104,15 @@ pub fn refuse_beyond_driver(snapshot: &Snapshot, limit: Watts, field: &str) -> R
     if (least..=most).contains(&limit) {
         return Ok(());
     }
+    // As it was given: as watts, or as the name of a cap.
+    let range = match field.ends_with("power_limit_w") {
+        true => format!("{least} to {stated}"),
+        false => format!("pl-{} to pl-{}", least.get(), stated.get()),
+    };
     Err(Code::UnsupportedOperatingPoint.at(
         field,
         format!("no driver sets a limit of {limit} on {}, whose own is {stated}", subject(snapshot)),
-        format!("give {least} to {stated}"),
+        format!("give {range}"),
     ))
 }
 

@@ -476,6 +476,7 @@ fn run_request(
             match error.field {
                 "cached_tokens" if phase == Phase::Decode => "only what is in the context can be cached",
                 "cached_tokens" => "the last token of a prompt is always computed: give fewer than all",
+                "batch" => "it counts sequences that run at once: 1 for one user at a time",
                 "speculative.accepted_per_step" => "give a mean between 0 and draft_tokens",
                 _ => "give a whole number within these limits",
             },

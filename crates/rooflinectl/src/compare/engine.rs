@@ -17,6 +17,7 @@ use crate::Context;
 use crate::args::CompareArgs;
 use crate::failure::Failure;
 use crate::input;
+use crate::meant;
 use crate::measure::TIME_LIMIT;
 use crate::observe;
 use crate::reference::memory_ratio;
@@ -88,6 +89,20 @@ fn named_file(args: &CompareArgs, engine: Engine) -> Result<PathBuf, Failure> {
             rooflined_advice::modelfile::load(&whole)
                 .map_err(|error| Failure::of_file(&error, error.hint()))?;
             Ok(whole)
+        }
+        [model, others @ ..] if meant::known_model(model).is_some_and(|_| !model.ends_with(".gguf")) => {
+            let format =
+                others.iter().filter_map(|word| meant::option(word)).find(|(kind, _)| *kind == "format");
+            let format = format.map_or_else(String::new, |(_, written)| format!(" {written}"));
+            Err(Failure::usage(format!("{model} is a model's name, and what is compared is run: give its file")).with_hint(
+                format!("rooflinectl compare model.gguf; to predict it without a file: rooflinectl predict {model}{format}"),
+            ))
+        }
+        [first, ..] if meant::option(first).is_some_and(|(kind, _)| kind == "hardware") => {
+            Err(Failure::usage(format!("{first} is hardware, and compare measures this machine alone"))
+                .with_hint(format!(
+                    "of other machines, ask for each: rooflinectl predict MODEL --hardware {first}"
+                )))
         }
         words => {
             words.iter().try_for_each(|word| input::model(word).map(drop))?;
