@@ -18,7 +18,7 @@ GPU_LINES = {
     "decode of several sequences": "decode, several sequences; the model was never seen",
     "prompts": "prompt; the model was never seen",
     "another power mode, one observation": "another power mode, after one run in this one",
-    "  into or out of gated multiprocessors": "the same, with other SMs switched off",
+    "  into or out of gated multiprocessors": "the same, if fewer or more SMs are on",
     "another context, one observation": "another context length, after one run",
     "other batches, three observations": "other batches, after three runs",
 }

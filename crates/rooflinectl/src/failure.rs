@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_sound_file_of_another_kind_is_a_wrong_command_line() {
         let import = |source| ModelFileError::Import { path: "x".into(), source };
-        let not_text = ImportError::NotText { what: "a recogniser of speech".to_owned(), instead: "" };
+        let not_text = ImportError::NotText { what: "a speech recognition model".to_owned(), instead: "" };
         for (error, exit) in [
             (import(not_text), Exit::Usage),
             (import(ImportError::Foreign(foreign::of_name("x.engine").unwrap())), Exit::Usage),

@@ -75,7 +75,7 @@ const GGML: Foreign = Foreign {
     what: "a GGML file, older than GGUF, which is not read",
     instead: "give a GGUF file of the model: llama.cpp's convert_llama_ggml_to_gguf.py makes one",
 };
-const WHISPER: Foreign = Foreign { what: "a recogniser of speech for whisper.cpp", instead: UNREAD };
+const WHISPER: Foreign = Foreign { what: "a speech recognition model for whisper.cpp", instead: UNREAD };
 const PIPELINE: Foreign =
     Foreign { what: "the index of an image or video generator (diffusers)", instead: UNREAD };
 const MLC: Foreign = Foreign {
@@ -156,21 +156,17 @@ const NETWORKS: [(Foreign, &str, &str); 12] = [
          sentencetransformers",
     ),
     (
-        Foreign { what: "a recogniser of speech", instead: UNREAD },
+        Foreign { what: "a speech recognition model", instead: UNREAD },
         "whisper moonshine speech_to_text parakeet_ctc parakeet_tdt wav2vec2-bert",
         "whisper moonshine parakeet",
     ),
-    (
-        Foreign { what: "an encoder of speech", instead: EXPORT },
-        "wav2vec2 hubert wavlm",
-        "wav2vec2 hubert wavlm",
-    ),
+    (Foreign { what: "a speech encoder", instead: EXPORT }, "wav2vec2 hubert wavlm", "wav2vec2 hubert wavlm"),
     (
         Foreign { what: "a generator of speech or sound", instead: UNREAD },
         "bark vits speecht5 musicgen csm kokoro",
         "bark kokoro musicgen xtts",
     ),
-    (Foreign { what: "a codec of sound", instead: EXPORT }, "encodec dac mimi wavtokenizer-dec", "encodec"),
+    (Foreign { what: "an audio codec", instead: EXPORT }, "encodec dac mimi wavtokenizer-dec", "encodec"),
     (
         GENERATOR,
         "flux sd1 sd3 sdxl aura hidream cosmos hyvid wan ltxv lumina2 qwen_image pig",
@@ -182,22 +178,22 @@ const NETWORKS: [(Foreign, &str, &str); 12] = [
         "vit deit beit swin convnext resnet resnext efficientnet mobilenet vgg inception densenet",
     ),
     (
-        Foreign { what: "a detector of objects", instead: EXPORT },
+        Foreign { what: "an object detector", instead: EXPORT },
         "detr deformable_detr conditional_detr rt_detr rt_detr_v2 d_fine yolos table-transformer owlvit owlv2 grounding-dino mm-grounding-dino",
         "yolo ssd detr rtdetr efficientdet fasterrcnn maskrcnn retinanet",
     ),
     (
-        Foreign { what: "a segmenter of images", instead: EXPORT },
+        Foreign { what: "an image segmentation network", instead: EXPORT },
         "sam sam2 sam_hq segformer maskformer mask2former oneformer upernet",
         "unet segformer",
     ),
     (
-        Foreign { what: "an estimator of depth", instead: EXPORT },
+        Foreign { what: "a depth estimator", instead: EXPORT },
         "dpt depth_anything depth_pro glpn zoedepth",
         "depthanything midas zoedepth",
     ),
     (
-        Foreign { what: "an encoder of images", instead: EXPORT },
+        Foreign { what: "an image encoder", instead: EXPORT },
         "dinov2 dinov3_vit vit_mae ijepa siglip_vision_model clip_vision_model clip siglip siglip2 chinese_clip clipseg",
         "dinov2 dinov3 clip siglip",
     ),

@@ -46,7 +46,7 @@ pub fn pack(format: WeightFormat, n: usize, k: usize, weights: &[f32]) -> Option
     encode(format, n, padded, &rows).ok()
 }
 
-/// What the weights of a stored row mean, padding included; none of a row that is no whole number of blocks.
+/// The weights that a stored row stands for, padding included; empty if the row is not a whole number of blocks.
 pub fn weights(format: WeightFormat, row: &[u8], row_scale: f32) -> Vec<f32> {
     let layout = format.layout();
     let encoded = Encoded {
