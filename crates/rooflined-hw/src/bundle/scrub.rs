@@ -198,8 +198,14 @@ fn identifier(before: &str, rest: &str) -> Option<(usize, String)> {
     const FORMS: [(&[usize], u8); 3] =
         [(&[2, 2, 2, 2, 2, 2], b':'), (&[2, 2, 2, 2, 2, 2], b'-'), (&[8, 4, 4, 4, 12], b'-')];
     /// A number may look like these, but for its digits.
-    const MIXED: [(&[usize], u8); 5] =
-        [(&[2, 2, 2, 2, 2, 2], b'_'), (&[4, 4, 4], b'.'), (&[12], 0), (&[16], 0), (&[32], 0)];
+    const MIXED: [(&[usize], u8); 6] = [
+        (&[2, 2, 2, 2, 2, 2], b'_'),
+        (&[2, 2, 2, 2, 2, 2], b' '),
+        (&[4, 4, 4], b'.'),
+        (&[12], 0),
+        (&[16], 0),
+        (&[32], 0),
+    ];
     let length_of = |(groups, separator): &(&[usize], u8)| form(rest.as_bytes(), groups, *separator);
     // `x` ends 0x, and the enx and wlx that names of network devices begin with.
     let begins = |may_follow: fn(char) -> bool| before.chars().next_back().is_none_or(may_follow);
@@ -208,7 +214,9 @@ fn identifier(before: &str, rest: &str) -> Option<(usize, String)> {
         let has = |kind: fn(&u8) -> bool| text.as_bytes().iter().any(kind);
         // Of sixteen digits those made of a MAC address.
         let is_kind = *length != 16 || text[6..10].eq_ignore_ascii_case("fffe");
-        is_kind && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
+        is_kind
+            && (has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
+                || *length == 12 && is_mac_named(before))
     };
     let plain = || FORMS.iter().find_map(length_of).filter(|_| begins(|c| !c.is_ascii_hexdigit()));
     let mixed = || {
@@ -221,6 +229,12 @@ fn identifier(before: &str, rest: &str) -> Option<(usize, String)> {
     let length = plain().or_else(mixed)?;
     let zero = |c: char| if c.is_ascii_hexdigit() { '0' } else { c };
     Some((length, rest[..length].chars().map(zero).collect()))
+}
+
+/// Whether the last word of `before` says that a MAC address follows, which may have digits alone.
+fn is_mac_named(before: &str) -> bool {
+    let words = before.trim_end_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase();
+    ["mac", "mac address", "hwaddr", "ether"].iter().any(|name| words.ends_with(name))
 }
 
 /// Length of the groups of digits that `bytes` begin with; `None` where they do not.
@@ -287,7 +301,7 @@ fn ipv6(before: &str, rest: &str) -> Option<(usize, String)> {
 
 /// A line without addresses of mail and names of users in paths.
 fn without_people(line: &str) -> String {
-    const HOMES: [&str; 4] = ["/home/", "/Users/", "\\Users\\", "/media/"];
+    const HOMES: [&str; 5] = ["/home/", "/Users/", "\\Users\\", "/media/", "/run/user/"];
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '.' | '@' | '_' | '%' | '+' | '-');
     let mut result = String::with_capacity(line.len());
     let mut rest = line;
@@ -384,6 +398,17 @@ mod tests {
             ("/x", "id=SN1421020048612 S/N 0427123 SN:042712X", "id=SN0 S/N 0 SN:0"),
             ("/x", "Serial No. 0427123, root=PARTUUID=a1b2-02", "Serial No. 0, root= 0"),
             ("/x", "serial no 0427123", "serial no 0"),
+            (
+                "/x",
+                "mac 482302114567, MAC address: 482302114568",
+                "mac 000000000000, MAC address: 000000000000",
+            ),
+            (
+                "/x",
+                "bytes 48 b0 2d aa bb ca, 10 20 30 40 50 60",
+                "bytes 00 00 00 00 00 00, 10 20 30 40 50 60",
+            ),
+            ("/x", "/run/user/ann and /run/user/", "/run/user/user and /run/user/"),
             ("/etc/x", "# ANN at ORIN\nann at orin\n", "# user at host\nann at orin\n"),
         ] {
             assert_eq!(scrub.apply(path, text), expected, "{path}: {text}");
