@@ -16,24 +16,24 @@ pack_crates() {
     # Dated now: packed files are all from one day of 2006, and what an earlier run compiled would be taken for them.
     for crate in "$work"/package/*.crate; do tar --extract --touch --file "$crate" --directory "$work/crates"; done
 }
-# With what is packed alone, and the other crates from there too, as they would come from a registry. Both programs are members of
-# one workspace there, so what they share is compiled once.
-packed_crates_compile() {
+# From what is packed alone, and the other crates from there too, as they would come from a registry. Both programs are members of one
+# workspace there, with one lock file, which is freed of what only tests need.
+from_packed() {
     local name patches=() version
     version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
     for name in "${shipped[@]/#/rooflined-}"; do patches+=(--config "patch.crates-io.$name.path='$work/crates/$name-$version'"); done
     printf '[workspace]\nresolver = "3"\nmembers = ["rooflined-%s", "rooflinectl-%s"]\n' "$version" "$version" >"$work/crates/Cargo.toml"
     cp Cargo.lock "$work/crates/"
-    (cd "$work/crates" && cargo check --quiet --workspace --bins --target-dir "$target" "${patches[@]}")
+    cd "$work/crates"
+    cargo metadata --offline --format-version 1 "${patches[@]}" >/dev/null
+    cargo install --quiet --debug --locked --path "$1-$version" --target-dir "$target" --root "$work/installed" "${patches[@]}"
 }
-installs() { cargo install --quiet --debug --locked --path "$1" --target-dir "$target" --root "$work/installed"; }
 answers() { env -i "$work/installed/bin/rooflinectl" recommend Qwen/Qwen3-4B --hardware orin-nano | grep '^Use '; }
 starts() { env -i "$work/installed/bin/rooflined" --version; }
 
 check "cargo packs every crate" pack_crates
-check "what is packed compiles without this checkout" packed_crates_compile
-check "cargo installs the program of the command line from its directory" installs crates/rooflinectl
+check "cargo installs the program of the command line from what is packed" from_packed rooflinectl
 check "it is asked and answers" answers
-check "cargo installs the daemon from the checkout" installs .
+check "cargo installs the daemon from what is packed" from_packed rooflined
 check "it starts" starts
 checked
