@@ -677,7 +677,7 @@ mod tests {
         answer.as_ref().unwrap()["warnings"].to_string()
     }
 
-    fn recommend(more: Value) -> Value {
+    fn recommend(more: &Value) -> Value {
         let mut body = json!({"hardware": "orin-nano", "workload": {"model": "qwen3-4b"}});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let request = Request::Recommend(Box::new(serde_json::from_value(body).unwrap()));
@@ -687,7 +687,7 @@ mod tests {
 
     #[test]
     fn several_sequences_are_compared_where_the_rate_counts_and_one_where_the_time_does() {
-        let batch = |more: Value| recommend(more)["decision"]["batch"].as_u64().unwrap();
+        let batch = |more: Value| recommend(&more)["decision"]["batch"].as_u64().unwrap();
         assert_eq!(batch(json!({})), 1);
         assert_eq!(batch(json!({"constraints": {"min_tokens_per_s": 5}})), 1, "one is enough");
         assert!(batch(json!({"constraints": {"min_tokens_per_s": 40}})) > 1);
@@ -699,8 +699,8 @@ mod tests {
     fn without_an_engine_what_was_excluded_is_counted_in_all_of_them() {
         let limits = json!({"min_tokens_per_s": 15, "max_power_w": 12});
         let freedom = json!({"power_modes": "all", "batch": {"max": 1}});
-        let both = recommend(json!({"constraints": limits, "freedom": freedom}));
-        let own = recommend(json!({"constraints": limits, "freedom": freedom, "engine": "llama.cpp"}));
+        let both = recommend(&json!({"constraints": limits, "freedom": freedom}));
+        let own = recommend(&json!({"constraints": limits, "freedom": freedom, "engine": "llama.cpp"}));
         assert!(both["candidates"].as_u64() > own["candidates"].as_u64(), "{both}");
         // No setting of llama.cpp is that fast at worst, but others are: they draw too much.
         assert_eq!(own["contradicting"], json!(["min_tokens_per_s"]));
@@ -712,10 +712,10 @@ mod tests {
 
     #[test]
     fn a_name_of_several_variants_says_which_is_meant() {
-        let said = warnings(&Ok(recommend(json!({}))));
+        let said = warnings(&Ok(recommend(&json!({}))));
         assert!(said.contains("orin-nano means jetson-orin-nano-8gb-super here"), "{said}");
         assert!(said.contains("name it: jetson-orin-nano-4gb,"), "{said}");
-        let said = warnings(&Ok(recommend(json!({"hardware": "jetson-orin-nano-8gb"}))));
+        let said = warnings(&Ok(recommend(&json!({"hardware": "jetson-orin-nano-8gb"}))));
         assert!(!said.contains("another variant"), "{said}");
     }
 
