@@ -63,7 +63,7 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
     Err(Failure::failed(
         format!("{refused} of {line} requests were refused, the first in line {at}: {}", error.message),
         match error.code.as_str() {
-            // Whoever gives another kind of file needs the shape of a line, and not the rules of JSON.
+            // For a file of another kind the shape of a line helps, and the rules of JSON do not.
             "invalid_json" if refused == line => format!("write one on each line: {EXAMPLE}"),
             _ => error.hint.unwrap_or_else(|| "the answer to each line says why".to_owned()),
         },
