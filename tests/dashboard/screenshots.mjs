@@ -5,8 +5,6 @@ import { Daemon, REPOSITORY, browser, dashboard, look, open, until } from "./fix
 const PICTURES = [
   { name: "dashboard-roofline", hash: "roofline?with=mode:15W", scheme: "light", size: { width: 1120, height: 860 }, card: "[data-chart=roofline]" },
   { name: "dashboard-model", hash: "model?model=llama-3.2-3b", scheme: "light", size: { width: 1240, height: 900 }, card: "[data-chart=heatmap]" },
-  { name: "dashboard-live", hash: "live", scheme: "dark", size: { width: 1120, height: 860 }, wait: 20000 },
-  { name: "dashboard-narrow", hash: "roofline", scheme: "dark", size: { width: 360, height: 760 }, card: "[data-chart=roofline]" },
 ];
 
 const daemon = await new Daemon().start();
@@ -14,15 +12,14 @@ await daemon.ctl("calibrate", "--wait", "--force");
 const site = await dashboard(daemon);
 const chrome = await browser();
 try {
-  for (const { name, hash, scheme, size, card, wait } of PICTURES) {
+  for (const { name, hash, scheme, size, card } of PICTURES) {
     const page = await chrome.newPage({ viewport: size, colorScheme: scheme });
     await open(page, site.url);
     await look(page, hash);
     await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
-    await page.waitForTimeout(wait ?? 800);
-    // A card as a whole, so that nothing is cut off, or what a screen shows.
-    const shown = card ? page.locator(".card", { has: page.locator(card) }) : page;
-    await shown.screenshot({ path: join(REPOSITORY, "docs/images", `${name}.png`) });
+    await page.waitForTimeout(800);
+    // A card as a whole, so that nothing is cut off.
+    await page.locator(".card", { has: page.locator(card) }).screenshot({ path: join(REPOSITORY, "docs/images", `${name}.png`) });
   }
 } finally {
   await chrome.close();
