@@ -1,7 +1,7 @@
-# For meta-tegra: put it beside that layer as recipes-support/rooflined/rooflined_0.1.0.bb, with the release's arm64 tarball in
+# For meta-tegra: put it next to that layer as recipes-support/rooflined/rooflined_0.1.0.bb, with the release's arm64 tarball in
 # recipes-support/rooflined/files/.
 SUMMARY = "Performance advice on the device: precision, power mode and batch size"
-DESCRIPTION = "Measures what a board can really do, and answers how long an operation or a model takes, what limits it, and \
+DESCRIPTION = "Measures what a board can do, and answers how long an operation or a model takes, what limits it, and \
                which format, power mode and batch size meet a target."
 # D3, a part of rooflinectl, is ISC.
 LICENSE = "(MIT | Apache-2.0) & ISC"

@@ -40,7 +40,7 @@ def percent(ratio):
 
 def gpu(program):
     found = {row["quantity"].rstrip(): row["found"] for row in lab(program, "engines", PUBLISHED)["rows"]}
-    print("| asked | rows | median error | 9 of 10 within | inside the 90 % interval | interval, half-width |\n|---|---:|---:|---:|---:|---:|")
+    print("| question | rows | median error | 9 of 10 within | inside the 90 % interval | interval, half-width |\n|---|---:|---:|---:|---:|---:|")
     for quantity, words in GPU_LINES.items():
         errors, interval = found[quantity], found.get(INTERVALS.get(quantity))
         inside = [percent(interval["covered_ratio"]), percent(interval["median_half_width_ratio"])] if interval else ["-", "-"]
@@ -50,7 +50,7 @@ def gpu(program):
 def time(program):
     """Rows added later, from those known before, and from those of other machines and sources."""
     found = lab(program, "groups", PUBLISHED)
-    print("| asked | rows | median error | 9 of 10 within | inside the 90 % interval | a constant efficiency | machine left out | source left out |")
+    print("| question | rows | median error | 9 of 10 within | inside the 90 % interval | constant efficiency | machine left out | source left out |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     left_out = [{group["group"]: group for group in found[split]} for split in ("machine", "source")]
     for group in found["time"]:
@@ -103,7 +103,7 @@ def thumb():
 
 
 def cpu(program):
-    print("| engine | asked | runs | median error | 9 of 10 within | inside the 90 % interval | interval, half-width |\n|---|---|---:|---:|---:|---:|---:|")
+    print("| engine | question | runs | median error | 9 of 10 within | inside the 90 % interval | interval, half-width |\n|---|---|---:|---:|---:|---:|---:|")
     for engine, name in (("llama.cpp", "llama_cpp"), ("PyTorch", "torch"), ("ONNX Runtime", "onnxruntime")):
         (before,) = (stage for stage in lab(program, "cpu", f"tools/lab/data/cpu_{name}.csv")["stages"] if stage["observed"] == "nothing")
         for asked, found in before["asked"].items():
