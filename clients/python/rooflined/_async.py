@@ -13,7 +13,7 @@ from ._averbs import AsyncVerbs
 from ._sync import CONNECT_S, MAX_IDLE, is_quiet
 from ._wire import (
     AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, BEGINNINGS, Blocks, Event, HoldState, Request, Response, Work, answer, encoded, files_in, given,
-    hold_request, inspection, is_passing, limit_s, named, succeeds, with_models,
+    hold_request, inspection, is_temporary, limit_s, named, succeeds, with_models,
 )
 from .errors import ConnectionLost, Denied, Refused, RooflinedError, TimedOut, Unexpected, Unreachable
 
@@ -346,7 +346,7 @@ class AsyncEvents:
                 self._waiting = [Event("reconnected", None, {"gap_s": time.monotonic() - began})]
                 return
             except (RooflinedError, OSError) as error:
-                if not is_passing(error):
+                if not is_temporary(error):
                     raise
                 why = error
 
@@ -440,7 +440,7 @@ class AsyncHold(HoldState):
                 self._stream = await self._open()
                 return
             except (RooflinedError, OSError) as error:
-                if not is_passing(error):
+                if not is_temporary(error):
                     self.fail(error)
                     self._tell()
                     return

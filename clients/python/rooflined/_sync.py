@@ -13,7 +13,7 @@ from ._address import Path, places, said
 from ._verbs import Verbs
 from ._wire import (
     AGAIN_S, IDLE_S, MAX_ANSWER_BYTES, SILENCE_S, SWITCH_S, BEGINNINGS, Blocks, Event, HoldState, Request, Response, Work, answer, encoded, files_in, given,
-    hold_request, inspection, is_passing, limit_s, named, succeeds, with_models,
+    hold_request, inspection, is_temporary, limit_s, named, succeeds, with_models,
 )
 from .errors import ConnectionLost, Denied, Refused, RooflinedError, TimedOut, Unexpected, Unreachable
 
@@ -367,7 +367,7 @@ class Events:
                 self._waiting = [Event("reconnected", None, {"gap_s": time.monotonic() - began})]
                 return
             except (RooflinedError, OSError) as error:
-                if not is_passing(error):
+                if not is_temporary(error):
                     raise
                 why = error
 
@@ -459,7 +459,7 @@ class Hold(HoldState):
             try:
                 stream = _Stream(self._client, self._request, True, SWITCH_S)
             except (RooflinedError, OSError) as error:
-                if is_passing(error):
+                if is_temporary(error):
                     continue
                 self.fail(error)
                 self._tell()

@@ -362,9 +362,9 @@ def succeeds(status: int) -> bool:
     return 200 <= status < 300
 
 
-def is_passing(error: Exception) -> bool:
+def is_temporary(error: Exception) -> bool:
     """Whether the same may succeed a little later."""
-    return error.is_passing if isinstance(error, RooflinedError) else isinstance(error, OSError) and error.errno in _SHORT
+    return error.is_temporary if isinstance(error, RooflinedError) else isinstance(error, OSError) and error.errno in _SHORT
 
 
 def answer(request: Request, status: int, body: bytes) -> Any:

@@ -25,7 +25,7 @@ class RooflinedError(Exception):
         return _restored, (type(self), self.args), self.__dict__
 
     @property
-    def is_passing(self) -> bool:
+    def is_temporary(self) -> bool:
         """Whether the same request may succeed a little later."""
         return False
 
@@ -50,7 +50,7 @@ class Unreachable(RooflinedError):
         self.tried = tried
 
     @property
-    def is_passing(self) -> bool:
+    def is_temporary(self) -> bool:
         return True
 
 
@@ -68,7 +68,7 @@ class Denied(RooflinedError):
         )
 
     @property
-    def is_passing(self) -> bool:
+    def is_temporary(self) -> bool:
         # While a daemon starts, its socket exists before everybody may open it.
         return True
 
@@ -82,7 +82,7 @@ class TimedOut(RooflinedError):
         super().__init__(f"no answer to {route} within {limit_s:g} s", "look for what keeps the daemon busy with `rooflinectl doctor`, or raise timeout_s")
 
     @property
-    def is_passing(self) -> bool:
+    def is_temporary(self) -> bool:
         return True
 
 
@@ -95,7 +95,7 @@ class ConnectionLost(RooflinedError):
         super().__init__(f"the connection broke before {route} was answered", "see why the daemon ended with `journalctl -u rooflined`")
 
     @property
-    def is_passing(self) -> bool:
+    def is_temporary(self) -> bool:
         return True
 
 
@@ -119,5 +119,5 @@ class Refused(RooflinedError):
         self.problems: List[Dict[str, Any]] = details.get("problems") or []
 
     @property
-    def is_passing(self) -> bool:
+    def is_temporary(self) -> bool:
         return self.status == 503 or self.code == "busy"

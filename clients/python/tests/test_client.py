@@ -165,7 +165,7 @@ class Refusals(Shared):
         self.assertEqual((error.status, error.code, error.field), (400, "missing_field", "workload.op.k"))
         self.assertEqual(error.details["code"], error.code)
         self.assertTrue(error.hint)
-        self.assertFalse(error.is_passing)
+        self.assertFalse(error.is_temporary)
         # The connection goes on.
         self.assertTrue(self.client.board())
 
@@ -229,7 +229,7 @@ class Errors(unittest.TestCase):
                 other = way(error)
                 self.assertIs(type(other), type(error))
                 self.assertEqual((str(other), repr(other), vars(other)), (str(error), repr(error), vars(error)))
-                self.assertEqual((other.code, other.is_passing), (error.code, error.is_passing))
+                self.assertEqual((other.code, other.is_temporary), (error.code, error.is_temporary))
 
     def test_one_in_a_process_of_a_pool_is_raised_here(self):
         with concurrent.futures.ProcessPoolExecutor(1) as pool:
@@ -876,7 +876,7 @@ class Sharing(unittest.TestCase):
                     outcomes.append("answered")
                 except rooflined.RooflinedError as error:
                     outcomes.append(error.code)
-                    self.assertTrue(error.is_passing)
+                    self.assertTrue(error.is_temporary)
                     time.sleep(0.02)
 
         thread = threading.Thread(target=ask)
