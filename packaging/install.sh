@@ -7,7 +7,7 @@
 #   ./install.sh --uninstall     removes the programs; configuration and measurements stay
 #   ./install.sh --purge         these too; the user and group rooflined stay
 #
-# /etc/rooflined/rooflined.toml is kept where it is; a new one that differs is put beside it as rooflined.toml.new.
+# /etc/rooflined/rooflined.toml is kept where it is; a new one that differs is put next to it as rooflined.toml.new.
 # usr/bin/rooflined also runs from where it lies, as any user, without any of this.
 set -eu
 
@@ -78,7 +78,7 @@ install() {
     runs || return 0
     systemd-tmpfiles --create rooflined.conf
     systemctl daemon-reload
-    # The bus reads new policies when it is told to.
+    # The bus reads new policies only on request.
     systemctl reload dbus.service 2>/dev/null || true
     if [ $earlier = yes ]; then
         # systemd keeps the sockets, so clients wait instead of being refused.

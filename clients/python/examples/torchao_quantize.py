@@ -27,7 +27,7 @@ from torch.nn import functional
 from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
-# As a config.json has it; this is also what the daemon is told.
+# As a config.json has it; the daemon gets the same.
 CONFIG = {
     "model_type": "llama", "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 2, "num_attention_heads": 8,
     "num_key_value_heads": 8, "vocab_size": 256, "tie_word_embeddings": False, "torch_dtype": "float16",

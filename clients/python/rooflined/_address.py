@@ -60,7 +60,7 @@ def places(given: Optional[Path]) -> List[Place]:
 
 def _private(directory: str) -> Place:
     """A directory whose name anyone may take: another user's daemon must not answer for ours."""
-    # Never the one beside it, which is anyone's as well.
+    # Never the one next to it, which anyone may use.
     address = {name: os.path.join(directory, f"{name}.sock") for name in ("query", "control")}
     try:
         found = os.lstat(directory)

@@ -28,7 +28,7 @@ class AsyncClient(AsyncVerbs):
     """A daemon on this machine, for asyncio; the parameters are those of Client. For the tasks of one event loop at a time.
 
     At most 64 exchanges run at once, two of them with files; further ones wait for their turn, and `timeout_s` counts from the call. Events and holds
-    have a connection each besides.
+    use a connection of their own each.
     """
 
     def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:

@@ -304,7 +304,7 @@ class AsyncVerbs:
         power: Optional[bool] = None,
         timeout_s: float = SWITCH_S,
     ) -> t.MeasureAnswer:
-        """Runs an operation, or the step of a model, now: measured beside predicted times in seconds."""
+        """Runs an operation, or the step of a model, now: measured and predicted times in seconds."""
         body = given(op=op, formats=formats, workload=workload, power=power)
         return cast(t.MeasureAnswer, await self._ask(Request("POST", "/v1/measure", body, "control", True), timeout_s))
 
