@@ -1,4 +1,4 @@
-"""Asks rooflined, the performance advisor of this machine: predictions, recommendations, holds of power modes, events.
+"""Client of rooflined, the performance advisor of this machine: predictions, recommendations, holds of power modes, events.
 
     import rooflined
 
@@ -6,8 +6,8 @@
         answer = client.predict({"op": {"kind": "gemv", "n": 4096, "k": 4096}, "format": "int8"})
         print(answer["time_s"]["value"], answer["limit"])
 
-`Client` blocks, `AsyncClient` is for asyncio; both have the same verbs. `types` holds the shapes of requests and answers,
-`errors` what is raised.
+`Client` blocks, `AsyncClient` is for asyncio; both have the same verbs. `types` has the types of requests and answers,
+`errors` the exceptions.
 """
 
 from . import errors, types

@@ -1,4 +1,4 @@
-"""Where a daemon listens; the same places in the same order as rooflinectl."""
+"""Where a daemon listens: the same places in the same order as in rooflinectl."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ def of_path(given: Path) -> Address:
 
 
 def _control_beside(directory: str) -> str:
-    """The system's control socket lies in a directory of its own, others share one."""
+    """The system's control socket has its own directory; others share one."""
     plain = directory.rstrip("/")
     apart = os.path.join(plain + "-control", "control.sock")
     beside = os.path.join(directory, "control.sock")
@@ -40,14 +40,14 @@ def _owner(path: str) -> Optional[int]:
 
 
 class Place(NamedTuple):
-    """One of the places where a daemon is looked for, and why the listener there is not asked."""
+    """A place where a daemon may listen, and the reason why it is not asked."""
 
     address: Address
     objection: Optional[str] = None
 
 
 def places(given: Optional[Path]) -> List[Place]:
-    """Where to look now, best first: `given` alone, else $ROOFLINED_SOCKET alone, else the user's own places and the system's."""
+    """Places to look, best first: only `given`, else only $ROOFLINED_SOCKET, else the user's own places and the system's."""
     named = given if given is not None else os.environ.get("ROOFLINED_SOCKET") or None
     if named is not None:
         return [Place(of_path(named))]

@@ -18,9 +18,9 @@ from ._wire import (
 from .errors import ConnectionLost, Denied, Refused, RooflinedError, TimedOut, Unexpected, Unreachable
 
 T = TypeVar("T")
-# A daemon lets one user have 128 connections to a socket; others of that user, and streams, need some too.
+# One user may have 128 connections to a socket; streams and the user's other programs need some too.
 MAX_CONNECTIONS = 64
-# It reads one model file of a user at a time; the beginnings of others wait in memory.
+# The daemon reads one model file of a user at a time; the beginnings of others wait in memory.
 MAX_WITH_FILES = 2
 
 
@@ -53,7 +53,7 @@ class AsyncClient(AsyncVerbs):
         await self.close()
 
     def events(self, *, reconnect_s: float = 60.0) -> "AsyncEvents":
-        """What changes, beginning with the state; see AsyncEvents for `reconnect_s`."""
+        """Events of all changes, beginning with the state; see AsyncEvents for `reconnect_s`."""
         return AsyncEvents(self, Request("GET", "/v1/events"), reconnect_s)
 
     def watch(
@@ -66,7 +66,7 @@ class AsyncClient(AsyncVerbs):
         freedom: Optional[t.Freedom] = None,
         reconnect_s: float = 60.0,
     ) -> "AsyncEvents":
-        """A recommendation kept true: event `recommend`, then `advice_stale` and `recommend` whenever it changes."""
+        """A recommendation and its updates: event `recommend`, then `advice_stale` and `recommend` at every change."""
         body = given(workload=workload, engine=engine, objective=objective, constraints=constraints, freedom=freedom)
         return AsyncEvents(self, Request("POST", "/v1/recommend/watch", body), reconnect_s)
 
@@ -97,7 +97,7 @@ class AsyncClient(AsyncVerbs):
             if not isinstance(request.body, bytes) and files_in(request.body):
                 await turns.enter_async_context(of_files)
             await turns.enter_async_context(of_all)
-            # Not before: who waits has read no file.
+            # Not before: a waiting request has not read its file yet.
             return await self._answered(await self._with_models(request))
 
     async def _inspected(self, file: Any, timeout_s: Optional[float]) -> Any:
@@ -169,7 +169,7 @@ class AsyncClient(AsyncVerbs):
         return None
 
     async def _connect(self, which: str) -> "socket_":
-        """Connects to the first daemon that takes a connection, of those that are there now."""
+        """Connects to the first daemon that accepts a connection."""
         tried: List[Tuple[str, str]] = []
         denied: Optional[Denied] = None
         for place in places(self._given):
@@ -183,7 +183,7 @@ class AsyncClient(AsyncVerbs):
             try:
                 while True:
                     try:
-                        # Over AF_UNIX it is done at once, or the daemon's backlog is full.
+                        # Over AF_UNIX this ends at once, unless the daemon's backlog is full.
                         connection.connect(path)
                         return connection
                     except BlockingIOError:
@@ -192,7 +192,7 @@ class AsyncClient(AsyncVerbs):
                         await asyncio.sleep(0.02)
             except PermissionError:
                 connection.close()
-                # The reason only where no other place answers.
+                # The reason counts only if no other place answers.
                 denied = denied or Denied(path)
             except OSError as error:
                 connection.close()
@@ -203,7 +203,7 @@ class AsyncClient(AsyncVerbs):
         raise denied or Unreachable(tried)
 
     async def _open(self, request: Request) -> Tuple["socket_", Response, bytes]:
-        """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""
+        """A separate connection with a continuing answer, and its beginning. Raises as a verb does."""
         connection: Optional[socket_] = None
         try:
             data = encoded(await self._with_models(request))
@@ -226,7 +226,7 @@ socket_ = socket.socket
 
 
 async def _within(limit: float, route: str, work: Coroutine[Any, Any, T]) -> T:
-    # Nothing is begun when the time is over.
+    # Nothing begins when the time is over.
     if limit <= 0:
         work.close()
         raise TimedOut(route, limit)
@@ -240,13 +240,13 @@ async def _send(connection: socket_, data: bytes, route: str) -> None:
     try:
         await asyncio.get_running_loop().sock_sendall(connection, data)
     except (BrokenPipeError, ConnectionResetError):
-        # It may have been refused before it was read; then the answer is there.
+        # The request may have been refused before it was read; then the answer has arrived.
         if is_quiet(connection):
             raise ConnectionLost(route) from None
 
 
 async def _receive(connection: socket_) -> bytes:
-    # What is there already is received without the loop, and so without its time limits.
+    # Bytes that have arrived are received without the loop, and so without its time limits.
     await asyncio.sleep(0)
     try:
         return await asyncio.get_running_loop().sock_recv(connection, 1 << 16)
@@ -255,7 +255,7 @@ async def _receive(connection: socket_) -> bytes:
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:
-    """Ends a task and waits for that; what it raises is not raised here."""
+    """Ends a task and waits for its end, without its exceptions."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
@@ -264,7 +264,7 @@ async def _ended(task: "asyncio.Task[None]") -> None:
 
 
 class _Stream:
-    """One connection whose answer goes on."""
+    """One connection with a continuing answer."""
 
     def __init__(self, opened: Tuple[socket_, Response, bytes], lines: bool) -> None:
         self._connection, self._response, self._first = opened
@@ -284,7 +284,7 @@ class _Stream:
         return list(self._blocks.feed(self._response.feed(data)))
 
     def close(self) -> None:
-        # Also where a forked child still has the connection open; and not by that child.
+        # Also if a forked child still has the connection open, but not by that child.
         if self._pid == os.getpid():
             with contextlib.suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
@@ -292,15 +292,15 @@ class _Stream:
 
 
 class AsyncEvents:
-    """An asynchronous iterator over events. Use it in `async with`, or call `close`, to end the subscription; the daemon's
-    going away is treated as Events does."""
+    """An asynchronous iterator over events. Use it in `async with`, or call `close`, to end the subscription. If the
+    daemon goes away, it reconnects as Events does."""
 
     def __init__(self, client: AsyncClient, request: Request, reconnect_s: float) -> None:
         self._client, self._request, self._reconnect_s = client, request, reconnect_s
         self._stream: Optional[_Stream] = None
         self._waiting: List[Event] = []
         self._closed = False
-        # What an iteration waits for, which `close` ends.
+        # The wait of an iteration, which `close` ends.
         self._step: Optional["asyncio.Task[None]"] = None
 
     async def _open(self) -> _Stream:
@@ -314,7 +314,7 @@ class AsyncEvents:
         while not self._closed:
             if self._waiting:
                 return self._waiting.pop(0)
-            # A task of its own: a socket that is closed while the loop waits for it is never heard of again.
+            # A separate task, because the loop never notices a socket that is closed while it waits for it.
             self._step = step = asyncio.get_running_loop().create_task(self._advance())
             try:
                 await asyncio.wait([step])
@@ -351,7 +351,7 @@ class AsyncEvents:
                 why = error
 
     async def close(self) -> None:
-        """Ends the subscription and the iteration, also that of another task."""
+        """Ends the subscription and the iteration, also in another task."""
         self._closed = True
         if self._step:
             await _ended(self._step)
@@ -368,7 +368,7 @@ class AsyncEvents:
 
 
 class AsyncHold(HoldState):
-    """Hold, for `async with`; a task reads what becomes of it."""
+    """Hold, for `async with`; a task reads its changes."""
 
     def __init__(
         self, client: AsyncClient, request: Request, on_change: Optional[Callable[["AsyncHold"], None]]
@@ -400,7 +400,7 @@ class AsyncHold(HoldState):
         await self.release()
 
     async def release(self) -> None:
-        """Ends the hold; nothing where it has ended."""
+        """Ends the hold, if it has not ended yet."""
         self._released = True
         if self._task and self._task is not asyncio.current_task():
             self._task.cancel()

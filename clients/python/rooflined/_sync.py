@@ -25,11 +25,10 @@ MAX_IDLE = 8
 
 
 class Client(Verbs):
-    """A daemon on this machine. Opens connections when they are needed; may be shared by threads and kept over a fork.
+    """A daemon on this machine. Connections open on demand; threads may share the client, and it survives a fork.
 
-    `socket`: directory of the sockets, or one of them; without it $ROOFLINED_SOCKET, else where the daemon of this user or of
-    the system listens, which is looked up whenever a connection is made. `timeout_s`: seconds for an exchange, where the verb does not say otherwise;
-    `float("inf")` waits as long as it takes.
+    `socket`: directory of the sockets, or one of them. The default is $ROOFLINED_SOCKET, else the daemon of this user or of the system,
+    looked up at every connection. `timeout_s`: seconds for an exchange, unless the method has its own default; `float("inf")` waits without limit.
     """
 
     def __init__(self, socket: Optional[Path] = None, *, timeout_s: float = 30.0) -> None:
@@ -54,7 +53,7 @@ class Client(Verbs):
         self.close()
 
     def events(self, *, reconnect_s: float = 60.0) -> "Events":
-        """What changes, beginning with the state; see Events for `reconnect_s`."""
+        """Events of all changes, beginning with the state; see Events for `reconnect_s`."""
         return Events(self, Request("GET", "/v1/events"), reconnect_s)
 
     def watch(
@@ -67,7 +66,7 @@ class Client(Verbs):
         freedom: Optional[t.Freedom] = None,
         reconnect_s: float = 60.0,
     ) -> "Events":
-        """A recommendation kept true: event `recommend`, then `advice_stale` and `recommend` whenever it changes."""
+        """A recommendation and its updates: event `recommend`, then `advice_stale` and `recommend` at every change."""
         body = given(workload=workload, engine=engine, objective=objective, constraints=constraints, freedom=freedom)
         return Events(self, Request("POST", "/v1/recommend/watch", body), reconnect_s)
 
@@ -151,7 +150,7 @@ class Client(Verbs):
         """An idle connection that the daemon has not closed."""
         with self._lock:
             if self._pid != os.getpid():
-                # Those of the parent, who goes on using its own descriptors of them.
+                # The parent's connections; it continues to use its own descriptors.
                 for _, connection, _ in self._idle:
                     connection.close()
                 self._idle, self._pid = [], os.getpid()
@@ -174,7 +173,7 @@ class Client(Verbs):
         connection.close()
 
     def _connect(self, which: str, deadline: float) -> "socket_":
-        """Connects to the first daemon that takes a connection, of those that are there now."""
+        """Connects to the first daemon that accepts a connection."""
         tried: List[Tuple[str, str]] = []
         denied: Optional[Denied] = None
         for place in places(self._given):
@@ -199,7 +198,7 @@ class Client(Verbs):
                         time.sleep(0.02)
             except PermissionError:
                 connection.close()
-                # The reason only where no other place answers.
+                # The reason counts only if no other place answers.
                 denied = denied or Denied(path)
             except OSError as error:
                 connection.close()
@@ -212,7 +211,7 @@ class Client(Verbs):
         raise denied or Unreachable(tried)
 
     def _open(self, request: Request, limit: float) -> Tuple["socket_", Response, bytes]:
-        """A connection of its own whose answer goes on, and the beginning of that. Raises as a verb does."""
+        """A separate connection with a continuing answer, and its beginning. Raises as a verb does."""
         deadline = time.monotonic() + limit_s(limit)
         connection = None
         try:
@@ -250,7 +249,7 @@ os.register_at_fork(after_in_child=_unlock)
 
 
 def _wait_until(connection: socket_, deadline: float) -> None:
-    """Has the next operation wait no longer; raises socket.timeout where the time is over, when it is not begun any more."""
+    """Limits the wait of the next operation; raises socket.timeout if the time is over before it begins."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise socket.timeout
@@ -259,10 +258,10 @@ def _wait_until(connection: socket_, deadline: float) -> None:
 
 def is_quiet(connection: socket_) -> bool:
     """Whether an idle connection is still open."""
-    # With a time limit Python itself would wait, whatever the flags say.
+    # With a time limit Python itself would wait, regardless of the flags.
     connection.setblocking(False)
     try:
-        # Something to read before anything was asked is the daemon's farewell.
+        # Data before any request means that the daemon closes the connection.
         connection.recv(1, socket.MSG_PEEK)
         return False
     except BlockingIOError:
@@ -276,7 +275,7 @@ def _send(connection: socket_, data: bytes, deadline: float, route: str) -> None
     try:
         connection.sendall(data)
     except (BrokenPipeError, ConnectionResetError):
-        # It may have been refused before it was read; then the answer is there.
+        # The request may have been refused before it was read; then the answer has arrived.
         if is_quiet(connection):
             raise ConnectionLost(route) from None
 
@@ -290,7 +289,7 @@ def _receive(connection: socket_, deadline: float) -> bytes:
 
 
 class _Stream:
-    """One connection whose answer goes on; `close` may be called from another thread."""
+    """One connection with a continuing answer; `close` may be called from another thread."""
 
     def __init__(self, client: Client, request: Request, lines: bool, limit: float) -> None:
         self._connection, self._response, first = client._open(request, limit)
@@ -312,7 +311,7 @@ class _Stream:
         return list(self._blocks.feed(self._response.feed(data)))
 
     def close(self) -> None:
-        # Also where a forked child still has the connection open; and not by that child.
+        # Also if a forked child still has the connection open, but not by that child.
         if self._pid == os.getpid():
             with contextlib.suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
@@ -320,11 +319,11 @@ class _Stream:
 
 
 class Events:
-    """An iterator over events; ends when it is closed, by `close` of any thread or the end of a `with` block.
+    """An iterator over events. It ends with the `with` block, or when any thread calls `close`.
 
-    Where the daemon goes away it is tried again twice a second for `reconnect_s` seconds, after which the error is raised
-    (at once with 0, never with infinity); what happened meanwhile is not told, so the event `reconnected` precedes the new
-    state. A slow reader misses states and no changes.
+    If the daemon goes away, the iterator tries to reconnect twice a second for `reconnect_s` seconds and then raises the error
+    (at once with 0, never with infinity). Events of that time are lost, so the event `reconnected` precedes the new state. A slow reader may
+    miss states, but no changes.
     """
 
     def __init__(self, client: Client, request: Request, reconnect_s: float) -> None:
@@ -385,11 +384,11 @@ class Events:
 
 
 class Hold(HoldState):
-    """A hold for the time of a `with` block. Entering answers when the mode is active, and raises Refused where none meets it.
+    """A hold for the time of a `with` block. The block starts when the mode is active; Refused is raised if no mode meets the hold.
 
-    A thread reads what becomes of it, keeps the fields up to date and calls `on_change(hold)`. When the daemon is restarted it
-    asks for the same again, twice a second; the daemon keeps the mode meanwhile, for 30 s. The hold ends with the block, with
-    `release`, and with the process, and is for that block alone: to hold again, call `hold` again.
+    A thread reads its changes, updates the fields and calls `on_change(hold)`. After a restart of the daemon, the thread requests the
+    same hold twice a second; meanwhile the mode stays for 30 s. The hold ends with the block, `release` or the process. To hold again,
+    call `hold` again.
     """
 
     def __init__(self, client: Client, request: Request, on_change: Optional[Callable[["Hold"], None]]) -> None:
@@ -420,7 +419,7 @@ class Hold(HoldState):
         self.release()
 
     def release(self) -> None:
-        """Ends the hold; nothing where it has ended."""
+        """Ends the hold, if it has not ended yet."""
         self._over.set()
         with self._lock:
             if self._stream:

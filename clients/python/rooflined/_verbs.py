@@ -9,10 +9,10 @@ from .errors import Refused
 class Verbs:
     """Every verb raises Unreachable, Denied, TimedOut, ConnectionLost, Unexpected or Refused, whose `code` is stable.
 
-    `timeout_s` is for the whole exchange, in seconds; without it that of the client counts. A workload may be a model alone.
-    A model is a name, the fields of a config.json, a path (text such as `"./x.gguf"`, or a path object) or an open file (whose first
-    bytes are sent to the daemon; of a directory, those of its config.json), what `inspect_model` answers, or `{"path": "..."}`, which
-    the daemon opens with its own rights.
+    `timeout_s` limits the whole exchange, in seconds; the default is the client's. A workload may be just a model.
+    A model is a name, the fields of a config.json, a path (text such as `"./x.gguf"`, or a path object) or an open file, the answer
+    of `inspect_model`, or `{"path": "..."}`. The client sends the first bytes of a file, or the config.json of a directory. The daemon opens
+    a `{"path": "..."}` itself, with its own rights.
     """
 
     def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:
@@ -33,7 +33,7 @@ class Verbs:
         socket: str = "query",
         timeout_s: Optional[float] = None,
     ) -> Any:
-        """Any route of the OpenAPI document that answers JSON; `socket` is query or control. Sent once only."""
+        """Any route of the OpenAPI document that answers JSON; `socket` is query or control. It is sent only once."""
         return self._ask(Request(method, route, body, socket, changes=True), timeout_s)
 
     # Questions
@@ -68,7 +68,7 @@ class Verbs:
         hypothetical: Optional[bool] = None,
         timeout_s: Optional[float] = None,
     ) -> t.RecommendAnswer:
-        """Format, power mode and batch that meet the constraints; `feasible` is false, and `closest` told, where none does.
+        """Format, power mode and batch that meet the constraints. If none does, `feasible` is false and `closest` has the nearest candidate.
 
         `objective`: latency, throughput, energy or power.
         """
@@ -91,7 +91,7 @@ class Verbs:
         operating_point: Optional[t.OperatingPointRequest] = None,
         timeout_s: Optional[float] = None,
     ) -> t.AnalyzeAnswer:
-        """What a measured time (or rate) comes to: FLOP/s, bytes/s, the part of the ceiling reached, what limits it."""
+        """Analysis of a measured time or rate: FLOP/s, bytes/s, share of the ceiling, and the limit."""
         body = given(workload=workload, time_s=time_s, tokens_per_s=tokens_per_s, engine=engine, hardware=hardware,
                      operating_point=operating_point)
         return cast(t.AnalyzeAnswer, self._ask(Request("POST", "/v1/analyze", body), timeout_s))
@@ -162,11 +162,11 @@ class Verbs:
     # The machine and the registries
 
     def board(self, *, timeout_s: Optional[float] = None) -> t.BoardAnswer:
-        """Identity, accelerators, memory, modes, and which file each value comes from."""
+        """Identity, accelerators, memory and modes, with the file behind each value."""
         return cast(t.BoardAnswer, self._get("/v1/board", timeout_s))
 
     def state(self, *, timeout_s: Optional[float] = None) -> Dict[str, Any]:
-        """Clocks, temperatures, memory, rails, load and throttling of this moment, each with its age in seconds."""
+        """Clocks, temperatures, memory, rails, load and throttling now, each with its age in seconds."""
         return cast(Dict[str, Any], self._get("/v1/state", timeout_s))
 
     def roofline(
@@ -212,7 +212,7 @@ class Verbs:
         return cast(List[t.FormatAnswer], (self._get("/v1/formats", timeout_s))["formats"])
 
     def calibration(self, *, timeout_s: Optional[float] = None) -> t.CalibrationAnswer:
-        """The record of the last calibration and what the next one waits for."""
+        """The last calibration, and what the next one waits for."""
         return cast(t.CalibrationAnswer, self._get("/v1/calibration", timeout_s))
 
     def metrics(self, *, timeout_s: Optional[float] = None) -> str:
@@ -238,7 +238,7 @@ class Verbs:
     ) -> t.ObservationsAnswer:
         """Reports one measured rate or time, so that later predictions learn from it.
 
-        Raises Refused, with status 200, also where the report cannot be true.
+        An impossible report raises Refused too, with status 200.
         """
         body = given(workload=workload, engine=engine, tokens_per_s=tokens_per_s, time_s=time_s, power_w=power_w,
                      operating_point=operating_point)
@@ -258,7 +258,7 @@ class Verbs:
         format: Optional[str] = None,
         timeout_s: Optional[float] = None,
     ) -> t.ObservationListAnswer:
-        """What was reported, by whom, and whose answers it moves."""
+        """Reports with their author, and whose predictions they affect."""
         route = path("v1", "observations", scope=scope, engine=engine, model=model, op=op, format=format)
         return cast(t.ObservationListAnswer, self._get(route, timeout_s))
 
@@ -277,7 +277,7 @@ class Verbs:
         format: Optional[str] = None,
         timeout_s: Optional[float] = None,
     ) -> int:
-        """Forgets one report by its number, else all own ones that the filters take; how many there were."""
+        """Forgets one report by its number, or all own reports that match the filters; returns how many."""
         if id is not None:
             route = path("v1", "observations", str(id))
         else:
@@ -290,7 +290,7 @@ class Verbs:
     def calibrate(
         self, *, wait: bool = True, force: bool = False, plan: Optional[str] = None, timeout_s: float = 300.0
     ) -> t.CalibrateAnswer:
-        """Measures the ceilings; with `wait`, answers when that is done."""
+        """Measures the ceilings; with `wait`, returns when they are measured."""
         body = given(wait=wait, force=force, plan=plan)
         return cast(t.CalibrateAnswer, self._ask(Request("POST", "/v1/calibrate", body, "control", True), timeout_s))
 
@@ -325,7 +325,7 @@ class Verbs:
         self._ask(Request("POST", "/v1/mode/confirm", {"id": id}, "control", True), timeout_s)
 
     def revert(self, id: Optional[int] = None, *, timeout_s: float = SWITCH_S) -> t.SwitchAnswer:
-        """Goes back to the mode from before."""
+        """Restores the previous mode."""
         return cast(t.SwitchAnswer, self._ask(Request("POST", "/v1/mode/revert", given(id=id), "control", True), timeout_s))
 
     def holds(self, *, timeout_s: Optional[float] = None) -> t.HoldsAnswer:
@@ -342,12 +342,12 @@ class Verbs:
         reason: str = "",
         timeout_s: float = SWITCH_S,
     ) -> t.HeldAnswer:
-        """A hold that lasts `ttl_s` seconds whether or not this process lives; `hold` is what programs want."""
+        """Starts a hold that lasts `ttl_s` seconds, even after this process ends. Most programs should use `hold`."""
         body = given(ttl_s=ttl_s, constraints=constraints or {}, query=query, app_id=app_id, reason=reason)
         return cast(t.HeldAnswer, self._ask(Request("POST", "/v1/holds", body, "control", True), timeout_s))
 
     def renew_hold(self, id: int, ttl_s: float, *, timeout_s: Optional[float] = None) -> t.HeldAnswer:
-        """Has a hold with an end of its own last `ttl_s` seconds from now."""
+        """Makes a hold of `post_hold` end `ttl_s` seconds from now."""
         request = Request("PUT", path("v1", "holds", str(id)), {"ttl_s": ttl_s}, "control", True)
         return cast(t.HeldAnswer, self._ask(request, timeout_s))
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1, events and lines as bytes: no socket is touched here, so both clients share it."""
+"""HTTP/1.1, events and lines as bytes, without sockets, so that both clients share this module."""
 
 import errno
 import json
@@ -15,27 +15,27 @@ from .types import NetworkFile, Workload
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_HEAD_BYTES = 64 << 10
-# The longest line before a chunk, or behind the last one.
+# The longest line before a chunk, or after the last one.
 MAX_LINE_BYTES = 4 << 10
 MAX_EVENT_BYTES = 1 << 20
-# The daemon reads no longer config.json.
+# The daemon refuses a longer config.json.
 MAX_CONFIG_BYTES = 16 << 20
-# How much of a model file is sent, and how much where its header goes on: the daemon reads no longer one.
+# Bytes of a model file to send, and those for a longer header, which is the daemon's limit.
 BEGINNINGS = (16 << 20, 64 << 20)
 # How ModelOpt quantised a checkpoint; newer exports have it in config.json too.
 QUANTISATION = "hf_quant_config.json"
-# The daemon says that it is still there every 15 s; a stream that is silent for longer is broken.
+# The daemon sends a sign of life every 15 s; a stream without one for longer is broken.
 SILENCE_S = 60.0
-# Between two tries to reach a daemon that has gone.
+# Pause between two attempts to reach the daemon.
 AGAIN_S = 0.5
-# An idle connection that is older is not used again: the daemon closes it after five seconds.
+# Older idle connections are not reused, because the daemon closes them after five seconds.
 IDLE_S = 3.0
-# A switch of the power mode may come before the answer.
+# The power mode may be switched before the answer.
 SWITCH_S = 120.0
 _STATUS = re.compile("[1-9][0-9][0-9]\\Z")
-# Longer ones are of no answer that anybody reads.
+# Longer lengths are not those of a readable answer.
 _DIGITS = {10: re.compile("[0-9]{1,18}\\Z"), 16: re.compile("[0-9a-fA-F]{1,15}\\Z")}
-# What others may give back: descriptors, memory, threads.
+# Shortages that may pass: descriptors, memory, threads.
 _SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS, errno.EAGAIN}
 
 
@@ -76,7 +76,7 @@ def path(*parts: str, **query: Optional[str]) -> str:
 
 
 def limit_s(value: Any) -> float:
-    """A time limit, infinity included. Raises TypeError or ValueError for what is none."""
+    """A time limit, infinity included. Raises TypeError or ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"timeout_s is a number of seconds, not {value!r}; float('inf') waits as long as it takes")
     if value != value:
@@ -85,12 +85,12 @@ def limit_s(value: Any) -> float:
 
 
 def given(**fields: Any) -> Dict[str, Any]:
-    """A body of those fields that are not None, with the model that a text stands for."""
+    """A body of the fields that are not None; a text is its model."""
     body = {key: value for key, value in fields.items() if value is not None}
     return {**body, "workload": _workload(body["workload"])} if "workload" in body else body
 
 
-# What ends so is a file, and never the name of a model.
+# A text with such an ending is a file, never the name of a model.
 FILE_ENDINGS = (".gguf", ".safetensors", ".json", ".onnx", ".pt", ".pth", ".bin", ".engine", ".plan")
 
 
@@ -104,12 +104,12 @@ def _named_model(text: str) -> Any:
 
 
 def _workload(value: Any) -> Any:
-    """A workload, of which a text, a path or a file is the model."""
+    """A workload; a text, a path or a file is its model."""
     return {"model": value} if isinstance(value, str) or _is_file(value) else value
 
 
 def _with_paths(value: Any) -> Any:
-    """A body with a path object for every model whose name is that of a file, and with the file of every network that a path names."""
+    """A body with a path object for every model and every network that is named by a file."""
     if isinstance(value, dict):
         return {key: _models(inner) if key in ("model", "models", "draft_model") else _network(inner) if key == "network" else _with_paths(inner)
                 for key, inner in value.items()}
@@ -169,10 +169,10 @@ def inspection(file: Any, size: int) -> Tuple[Request, bool]:
     file = pathlib.Path(os.path.expanduser(file)) if isinstance(file, str) else file
     if not isinstance(file, os.PathLike):
         return _inspection(file.fileno(), getattr(file, "name", None), size)
-    # Runs of the model are filed under this name.
+    # Runs of the model are stored under this name.
     name = place = os.path.abspath(os.fspath(file))
     if os.path.isdir(place):
-        # The daemon takes one file: of a checkpoint the one that describes it.
+        # The daemon takes one file; for a checkpoint, the one that describes it.
         place = os.path.join(place, "config.json")
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -202,7 +202,7 @@ def _inspection(descriptor: int, name: Any, size: int) -> Tuple[Request, bool]:
 
 
 def named(model: Any) -> Dict[str, Any]:
-    """The part of an inspected model by which a request names it."""
+    """The part of an inspected model that a request needs."""
     return {key: model[key] for key in ("path", "definition")}
 
 
@@ -219,7 +219,7 @@ def encoded(request: Request) -> bytes:
 
 
 def _is_quantised(descriptor: int) -> bool:
-    """Whether this config.json tells a quantisation, where it can be read at all: what is wrong with it the daemon says."""
+    """Whether this config.json states a quantisation. Mistakes in the file are left to the daemon."""
     try:
         outer = json.loads(os.pread(descriptor, MAX_CONFIG_BYTES + 1, 0))
     except (ValueError, RecursionError):
@@ -231,11 +231,11 @@ def _is_quantised(descriptor: int) -> bool:
 
 
 class Response:
-    """Takes bytes as they come and gives the body's; `status` is 0 until the head is complete."""
+    """Takes bytes as they arrive and returns those of the body; `status` is 0 until the head is complete."""
 
     def __init__(self, route: str, method: str = "GET") -> None:
         self.route = route
-        # The answer to HEAD has no body, whatever length it tells.
+        # The answer to HEAD has no body, whatever its stated length.
         self._bodiless = method == "HEAD"
         self.status = 0
         self.complete = False
@@ -244,7 +244,7 @@ class Response:
         # Bytes of the body, or of the chunk, that are still to come; None until that is known.
         self._left: Optional[int] = None
         self._chunked = self._until_end = False
-        # Behind the last chunk, up to an empty line.
+        # After the last chunk, up to an empty line.
         self._trailers = False
 
     def feed(self, data: bytes) -> bytes:
@@ -259,12 +259,12 @@ class Response:
                 return b""
             raise ConnectionLost(self.route)
         self._pending += data
-        # 100 Continue and the like precede the answer.
+        # 100 Continue and similar precede the answer.
         while not self.status:
             if not self._head():
                 return b""
         body = self._chunks() if self._chunked else self._plain()
-        # What follows an answer was not asked for.
+        # Bytes after an answer were not requested.
         self.keeps = self.keeps and not (self.complete and self._pending)
         return body
 
@@ -314,7 +314,7 @@ class Response:
 
     def _chunks(self) -> bytes:
         body: List[bytes] = []
-        # How much of what is pending was used; it is cut off once.
+        # Used bytes of the pending ones; they are cut off once.
         used = 0
         while not self.complete:
             if self._left:
@@ -363,12 +363,12 @@ def succeeds(status: int) -> bool:
 
 
 def is_temporary(error: Exception) -> bool:
-    """Whether the same may succeed a little later."""
+    """Whether the same request may succeed a little later."""
     return error.is_temporary if isinstance(error, RooflinedError) else isinstance(error, OSError) and error.errno in _SHORT
 
 
 def answer(request: Request, status: int, body: bytes) -> Any:
-    """What `body` says: JSON, or text where that was asked for. Raises Refused, or Unexpected."""
+    """The content of `body`: JSON, or text if requested. Raises Refused or Unexpected."""
     try:
         if succeeds(status) and request.text:
             return body.decode()
@@ -395,7 +395,7 @@ class Blocks:
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """The events that `data` completes, comments left out. Raises Unexpected beyond 1 MiB for one of them."""
-        # Carriage returns are optional in the framing and no part of JSON.
+        # Carriage returns are optional in the framing and not part of JSON.
         self._pending += data.replace(b"\r", b"")
         *blocks, self._pending = self._pending.split(self._end)
         if len(self._pending) > MAX_EVENT_BYTES:
@@ -433,7 +433,7 @@ class Blocks:
 
 
 class HoldState:
-    """What is known of a hold, from the lines that the daemon sends."""
+    """The state of a hold, from the lines that the daemon sends."""
 
     #: The cookie of the hold, for POST and DELETE of the holder alone; None before it is active.
     id: Optional[int] = None
@@ -448,14 +448,14 @@ class HoldState:
     ended: Optional[str] = None
 
     def enter(self) -> None:
-        """Raises RuntimeError if the hold was active before: it would hold nothing."""
+        """Raises RuntimeError if the hold was active before, because it would not hold again."""
         if self.id is not None or self.ended:
             raise RuntimeError("a hold is for one block; ask for the next with hold(...)")
 
     def take(self, event: Event) -> None:
         data = event.data if isinstance(event.data, dict) else {}
         if event.name == "held":
-            # Whatever is no number is a hold all the same.
+            # A hold counts even if its id is not a number.
             self.id = data["id"] if isinstance(data.get("id"), int) else 0
             self.mode, self.satisfied, self.unmet = data.get("mode"), data.get("satisfied"), None
         elif event.name == "satisfied":
@@ -464,19 +464,19 @@ class HoldState:
             self.ended = str(data.get("cause", "ended"))
 
     def begin(self, events: List[Event]) -> None:
-        """Takes what comes before the hold is active. Raises Unexpected where it ends before."""
+        """Takes the lines before the hold is active. Raises Unexpected if the stream ends before."""
         for event in events:
             self.take(event)
         if self.ended:
             raise Unexpected(f"the hold ended before it began: {self.ended}")
 
     def fail(self, error: Exception) -> None:
-        """It cannot be asked for again."""
+        """It cannot be requested again."""
         code, message = (error.code, error.message) if isinstance(error, RooflinedError) else ("system", str(error))
         self.ended, self.unmet = code, message
 
     def abandon(self) -> None:
-        """Nobody attends to it any more, as after an exception of on_change."""
+        """Nobody reads it any longer, for instance after an exception in on_change."""
         if not self.ended:
             self.ended, self.satisfied = "abandoned", None
 

@@ -1,4 +1,4 @@
-"""Why a call failed. Match on the class and on `code`; messages may change their wording."""
+"""Why a call failed. Match on the class and on `code`; messages may change."""
 
 from typing import Any, Dict, List, Optional, Tuple, Type
 
@@ -8,8 +8,8 @@ __all__ = ["ConnectionLost", "Denied", "Refused", "RooflinedError", "TimedOut", 
 class RooflinedError(Exception):
     """Base of every error of this package.
 
-    `code` is stable, `message` is for people, `hint` says what to do next (None where nothing general can be said), `details`
-    is the daemon's own error object, empty where the error did not come from it.
+    `code` is stable, `message` is for people, and `hint` says what to do next, or is None. `details` is the daemon's own error
+    object, empty if the error came from elsewhere.
     """
 
     code = "failed"
@@ -36,7 +36,7 @@ def _restored(kind: Type[RooflinedError], args: Tuple[Any, ...]) -> RooflinedErr
 
 
 class Unreachable(RooflinedError):
-    """No daemon takes connections; `tried` holds each socket's path and what became of it."""
+    """No daemon accepts connections; `tried` has the path of each socket and the result."""
 
     code = "unreachable"
 
@@ -55,7 +55,7 @@ class Unreachable(RooflinedError):
 
 
 class Denied(RooflinedError):
-    """The socket exists and this user may not open it."""
+    """The socket exists, but this user may not open it."""
 
     code = "denied"
 
@@ -74,7 +74,7 @@ class Denied(RooflinedError):
 
 
 class TimedOut(RooflinedError):
-    """No complete answer within `timeout_s`. What would have changed something may still be carried out."""
+    """No complete answer within `timeout_s`. A change may still be carried out."""
 
     code = "timed_out"
 
@@ -87,7 +87,7 @@ class TimedOut(RooflinedError):
 
 
 class ConnectionLost(RooflinedError):
-    """The connection broke before the answer was complete. Whether a change was carried out is not known."""
+    """The connection broke before the answer was complete. A change may or may not have been carried out."""
 
     code = "connection_lost"
 
@@ -100,15 +100,15 @@ class ConnectionLost(RooflinedError):
 
 
 class Unexpected(RooflinedError):
-    """What came is not what this version understands: another program behind the socket, or an answer over 64 MiB."""
+    """This version does not understand the answer: another program listens on the socket, or the answer is over 64 MiB."""
 
     code = "unexpected"
 
 
 class Refused(RooflinedError):
-    """The daemon refused and says why: `status` (of HTTP), `code`, `message`, `field` (which one is wrong, or None), `hint`.
+    """The daemon refused, with the reason: HTTP `status`, `code`, `message`, `hint`, and `field`, the wrong field or None.
 
-    `problems` lists every mistake where the request has several, each with its own `message`, `field` and `hint`.
+    If the request has several mistakes, `problems` lists them, each with its own `message`, `field` and `hint`.
     """
 
     def __init__(self, status: int, details: Dict[str, Any]) -> None:
