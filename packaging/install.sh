@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs rooflined from the directory that this script lies in, where there is no .deb for it:
+# Installs rooflined from the directory of this script, on systems without a .deb:
 #
 #   ./install.sh                 installs or upgrades, and starts the daemon
 #   ./install.sh --root DIR      into the system below DIR, which does not run: an image, a container's root
@@ -8,7 +8,7 @@
 #   ./install.sh --purge         these too; the user and group rooflined stay
 #
 # /etc/rooflined/rooflined.toml is kept where it is; a new one that differs is put next to it as rooflined.toml.new.
-# usr/bin/rooflined also runs from where it lies, as any user, without any of this.
+# usr/bin/rooflined also runs in place, as any user, without installation.
 set -eu
 
 source=$(cd "$(dirname "$0")" && pwd)
@@ -35,7 +35,7 @@ put() {
     mv -f "$root/$3.new" "$root/$3"
 }
 
-# What an earlier version installed and this one does not have.
+# Files of an earlier version that this one does not have.
 remove_the_rest() {
     while read -r file; do
         grep -qxF -- "$file" "$1" || rm -f "$root/$file"
@@ -63,7 +63,7 @@ files() {
 }
 
 install() {
-    # Files of a package are changed by its manager alone.
+    # Only the package manager changes files of a package.
     if dpkg-query --admindir="$root/var/lib/dpkg" -W -f '${Status}' rooflined 2>/dev/null | grep -q ' installed$'; then
         fail "the package rooflined is installed; use apt, or remove it first"
     fi
