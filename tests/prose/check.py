@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Checks what a machine can check of the project's English: check.py [PAGE…]
 
-Documents, the help of every command (rooflinectl in $ROOFLINED_BINARIES, or target/release) and the comments of the
-shipped configuration: phrases of banned.txt, sentences of more than 30 words, spelling (hunspell, en_GB, and words.txt),
-and for each document the Flesch reading ease (textstat), which has to be 50 or more. Documents begin with a command, stay
-short, say nothing twice, link to what exists, and are reached from README. Commands are run by tests/documents. Prints one
-line for each finding and ends with 1 if there is any.
+Documents, the help of every command (rooflinectl in $ROOFLINED_BINARIES, or target/release), the package's description, the
+docstrings of the Python client, and comments of configuration, units and packaging: phrases of banned.txt, sentences of more
+than 30 words, spelling (hunspell, en_GB, and words.txt), and for each document the Flesch reading ease (textstat), which has to
+be 50 or more. Documents begin with a command, stay short, say nothing twice, link to what exists, and are reached from README.
+Commands are run by tests/documents. Prints one line for each finding and ends with 1 if there is any.
 """
 import os
 import re
@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 LONGEST_SENTENCE = 30
 LEAST_FLESCH = 50
+# Shorter texts are checked without a line of their own.
+LEAST_SHOWN = 40
 # Words of prose, and of all that `wc -w` counts, in the README; of all documents for users together; of one decision.
 MOST_README_PROSE, MOST_README, MOST_DOCUMENTS, MOST_DECISION = 650, 800, 15000, 420
 # A document begins with what most readers came for: a command, within so many words.
@@ -30,10 +32,14 @@ LINKED_PAGES = ["*.md", "docs/**/*.md", "clients/**/*.md", "config/**/*.md", "fu
 # A cell with three operators is a formula and not a sentence.
 OPERATOR = re.compile(r" [x/=+] ")
 USER_PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md"]
-OTHER_PAGES = ["docs/internals/*.md", "docs/decisions/*.md"]
+OTHER_PAGES = ["docs/internals/*.md", "docs/decisions/*.md", "config/*/README.md", "clients/python/README.md", "packaging/wheel/README.md",
+               "fuzz/README.md"]
 # A table of other people's names.
 UNSPELT = ["docs/internals/dependencies.md"]
-COMMENTED = ["config/*.toml", "config/conf.d/*.toml"]
+COMMENTED = ["Cargo.toml", "config/**/*.toml", "systemd/*.*t", "systemd/*.service", "packaging/build", "packaging/tree", "packaging/*.sh",
+             "clients/python/rooflined/*.py"]
+# Written from the comments of the API's types.
+GENERATED = ["clients/python/rooflined/types.py"]
 
 
 def banned():
@@ -108,8 +114,12 @@ def help_paragraphs(text):
 
 
 def comments(text):
+    """Comments line by line, and text between three quotes, paragraph by paragraph."""
+    for quoted in re.finditer(r'"""(.*?)"""', text, re.S):
+        for line, paragraph in paragraphs(re.sub(r"(?m)^    ", "", quoted[1])):
+            yield text.count("\n", 0, quoted.start()) + line, paragraph
     for number, line in enumerate(text.splitlines(), 1):
-        if re.match(r"\s*# ?[A-Za-z]", line) and not re.match(r"\s*# ?[\w.\"-]+ = ", line):
+        if re.match(r"\s*# ?[A-Za-z]", line) and not re.match(r"\s*# ?([\w.\"-]+ = |shellcheck )", line):
             yield number, re.sub(r"`[^`]*`", "CODE", line.strip("# "))
 
 
@@ -195,7 +205,9 @@ def pages(names):
                 found.append((str(path.relative_to(ROOT)), list(paragraphs(path.read_text())), judged))
     found += [(name, list(help_paragraphs(text)), False) for name, text in help_pages()]
     for pattern in COMMENTED:
-        found += [(str(path.relative_to(ROOT)), list(comments(path.read_text())), False) for path in sorted(ROOT.glob(pattern))]
+        for path in sorted(ROOT.glob(pattern)):
+            if str(path.relative_to(ROOT)) not in GENERATED:
+                found.append((str(path.relative_to(ROOT)), list(comments(path.read_text())), False))
     return found
 
 
@@ -229,7 +241,8 @@ def main():
     if not sys.argv[1:]:
         findings += [*dead_links(), *lengths()]
     for name, words, flesch in table:
-        print(f"{words:6} words  reading ease {flesch:4.0f}  {name}")
+        if words >= LEAST_SHOWN:
+            print(f"{words:6} words  reading ease {flesch:4.0f}  {name}")
     for finding in findings:
         print(finding)
     print(f"{len(findings)} findings in {len(table)} texts")

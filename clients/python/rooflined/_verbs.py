@@ -9,10 +9,10 @@ from .errors import Refused
 class Verbs:
     """Every verb raises Unreachable, Denied, TimedOut, ConnectionLost, Unexpected or Refused, whose `code` is stable.
 
-    `timeout_s` limits the whole exchange, in seconds; the default is the client's. A workload may be just a model.
-    A model is a name, the fields of a config.json, a path (text such as `"./x.gguf"`, or a path object) or an open file, the answer
-    of `inspect_model`, or `{"path": "..."}`. The client sends the first bytes of a file, or the config.json of a directory. The daemon opens
-    a `{"path": "..."}` itself, with its own rights.
+    `timeout_s` limits the whole exchange, in seconds; the default is the client's. A workload may be a model alone.
+    A model is a name, the fields of a config.json, the answer of `inspect_model`, an open file, or a path: text such as `"./x.gguf"`, or a
+    path object. The client sends the first bytes of a file, or the config.json of a directory. The daemon opens
+    a model given as `{"path": "..."}` itself, with its own rights.
     """
 
     def _ask(self, request: Request, timeout_s: Optional[float]) -> Any:

@@ -352,7 +352,7 @@ def _no_http(why: str) -> Unexpected:
 
 
 def _number(text: str, base: int, what: str) -> int:
-    # int() itself takes signs, spaces, underscores and digits of other scripts.
+    # `int` itself takes signs, spaces, underscores and digits of other scripts.
     if not _DIGITS[base].match(text):
         raise Unexpected(f"{what} is {text[:20]!r}")
     return int(text, base)
