@@ -202,7 +202,7 @@ test("the focus stays where it is while the daemon says something new", options,
     assert.equal(await tip(page, "roofline").isVisible(), true);
   });
   await on("live", async (page) => {
-    const region = "Table: What each mode would give; nothing is switched to find out";
+    const region = "Table: Ceilings of each mode; inactive modes are calculated";
     await page.focus(`[aria-label='${region}']`);
     await daemon.ctl("mode", "set", "15W");
     await page.waitForSelector("tr.active:has-text('15W')");

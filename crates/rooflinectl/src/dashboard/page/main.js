@@ -185,7 +185,7 @@ function gate(why) {
 
 async function start() {
   if (!takeToken()) {
-    gate("The address had no token, so the page may ask for nothing. The token keeps other users and other web pages out.");
+    gate("The address had no token, so the daemon does not answer this page. The token keeps other users and other web pages out.");
     return;
   }
   try {

@@ -117,7 +117,7 @@ export function create() {
     closer, h("div", { class: "columns" }, h("div", { class: "card" }, curve.element), h("div", { class: "card" }, roofline.element)));
 
   const element = h("section", { class: "view", "aria-labelledby": "title-model" },
-    h("div", {}, h("h1", { id: "title-model", tabindex: "-1" }, "Model"), h("p", { class: "lead" }, "Which format, power mode and batch size meets the target, and how sure that is.")),
+    h("div", {}, h("h1", { id: "title-model", tabindex: "-1" }, "Model"), h("p", { class: "lead" }, "Which format, power mode and batch size meet the target, and how sure that is.")),
     h("section", { class: "card stack" }, h("div", { class: "columns" }, h("div", { class: "stack" }, field("Model", modelSelect),
       h("div", { class: "form" }, field("Board", board), field("Engine", engine)),
       h("div", { class: "form" }, field("Context, tokens", inputs.context), field("Prompt, tokens", inputs.prompt), field("Answer, tokens", inputs.output)),
@@ -371,7 +371,7 @@ export function create() {
       advice.rejected.length > 0 && h("p", { class: "help" }, `Of ${advice.candidates} candidates, excluded: ${advice.rejected.map(({ by, count: many }) => `${many} by ${units.words(by.replace(/_(s|w|bytes|ratio)$/, ""))}`).join(", ")}.`),
       otherEngine?.candidate && h("p", { class: "help" }, `The best other engine is ${otherEngine.engine}: ${nameOf(otherEngine.candidate)}, ${units.estimate(otherEngine.candidate.prediction.tokens_per_s, units.tokens)}.`),
       cautions(advice.warnings),
-      advice.next_best_measurement && h("p", { class: "help" }, sentence(`to be surer: ${advice.next_best_measurement}`)));
+      advice.next_best_measurement && h("p", { class: "help" }, sentence(`for a better estimate: ${advice.next_best_measurement}`)));
     pareto.element.hidden = front.length === 0;
     pareto.update((svg, width, height) => drawPareto(svg, width, height, front, describe), front);
     const settings = Object.entries(advice.apply?.settings ?? {});

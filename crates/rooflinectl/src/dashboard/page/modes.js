@@ -25,7 +25,7 @@ export function create() {
     }
     const refused = switchingRefused();
     fill(slot, refused && note("info", h("strong", {}, "Modes cannot be switched from here: "), sentence(refused)),
-      table("What each mode would give; nothing is switched to find out", columns(refused), modes.modes, { rowClass: (mode) => mode.active && "active", stacks: true }),
+      table("Ceilings of each mode; inactive modes are calculated", columns(refused), modes.modes, { rowClass: (mode) => mode.active && "active", stacks: true }),
       modes.warnings?.map((warning) => h("p", { class: "help" }, sentence(warning.message ?? warning))));
   }
 
