@@ -18,7 +18,6 @@ use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use thiserror::Error;
 
 use rooflined_core::refusal::Code;
-use rooflined_core::units::Bytes;
 use rooflined_models::definition::Definition;
 use rooflined_models::foreign::{self, Foreign, START};
 use rooflined_models::import::config::{self, Config};
@@ -331,7 +330,7 @@ impl<'a> Reading<'a> {
             Found::Gguf { header, files } => {
                 let first = files.first().map_or(path, PathBuf::as_path);
                 let mut model = gguf::model(&header, &file_name(first)).map_err(at(first))?;
-                model.warnings.extend(self.projector(parent(first)));
+                self.add_projector(&mut model, parent(first));
                 Ok(ModelFile { model, exact: true, files })
             }
             Found::Checkpoint { tensors, files, folder, named } => {
@@ -348,14 +347,16 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What a reader should know of the projector beside a model, where one sees or hears for it.
-    fn projector(&self, folder: &Path) -> Option<String> {
-        let names = self.names(folder).ok()?;
-        let name = names.into_iter().find(|name| name.ends_with(".gguf") && name.contains("mmproj"))?;
-        let bytes = self.metadata(&folder.join(&name)).ok()?.len();
-        #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
-        let size = Bytes(bytes as f64);
-        Some(format!("a server that also loads {name}, for pictures or sound, needs {size} more memory"))
+    /// Counts the projector beside a model, where one sees or hears for it. One that cannot be read is none.
+    fn add_projector(&self, model: &mut Model, folder: &Path) {
+        let is_projector = |name: &String| name.ends_with(".gguf") && name.contains("mmproj");
+        let names = self.names(folder).unwrap_or_default();
+        let Some(name) = names.into_iter().find(is_projector) else { return };
+        let header =
+            self.header(&folder.join(&name), |source, length, most| gguf::read_at_most(source, length, most));
+        if let Ok(header) = header {
+            gguf::add_projector(model, &header, &name);
+        }
     }
 
     /// The model in one file; `path` stands for it in errors.

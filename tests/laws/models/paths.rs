@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rooflined_advice::modelfile::{load, table};
 
-use super::write::{Safetensors, llama};
+use super::write::{F16, Gguf, Safetensors, Val, llama};
 
 fn refused(path: &Path) -> String {
     let error = load(path).expect_err(&path.display().to_string());
@@ -36,6 +36,29 @@ fn a_sparse_file_of_forty_gigabytes_is_inspected_by_its_header() {
     assert_eq!(table(&path).unwrap().tensors[0].offset, header.len() as u64);
     large.set_len(length - 1).unwrap();
     assert!(refused(&path).contains("is cut"));
+}
+
+#[test]
+fn a_projector_next_to_a_model_that_sees_counts_as_its_tower() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let mut file = llama(false);
+    for (key, value) in &mut file.pairs {
+        *key = key.replace("llama.", "qwen2vl.");
+        if key == "general.architecture" {
+            *value = Val::Text("qwen2vl");
+        }
+    }
+    fs::write(&path, file.file()).unwrap();
+    let alone = load(&path).unwrap().model;
+    assert!(alone.warnings.iter().any(|warning| warning.contains("does not count here")), "{alone:?}");
+    let projector = Gguf::new("clip").tensor("v.blk.0.attn_q.weight", &[256, 256], F16);
+    fs::write(folder.path().join("mmproj-F16.gguf"), projector.file()).unwrap();
+    let both = load(&path).unwrap().model;
+    assert_eq!(both.bytes().get() - alone.bytes().get(), 256.0 * 256.0 * 2.0);
+    assert_eq!(both.bytes_per_token(), alone.bytes_per_token());
+    let told = both.warnings.join("\n");
+    assert!(told.contains("mmproj-F16.gguf") && !told.contains("does not count here"), "{told}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::config::{Config, EMBEDS};
 use super::families::Described;
 use super::fields::Fields;
+use super::gguf::UNPROJECTED;
 use super::header::Header;
 use super::packing::{Modules, Packing};
 use super::{ENCODER, ImportError, MAX_GROUPS, Tensor, UNNAMED, label, metadata, short};
@@ -351,6 +352,7 @@ fn by_tensors(
         error => error,
     })?;
     warnings.extend(described.remarks(seen.len()));
+    warnings.extend(described.flag("sees").then(|| UNPROJECTED.to_owned()));
     Ok(architecture)
 }
 
