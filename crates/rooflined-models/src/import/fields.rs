@@ -6,7 +6,7 @@ use super::{ImportError, short};
 
 /// Objects in which composite models keep the configuration of their language model.
 pub(super) const INNER: &[&str] =
-    &["thinker_config", "text_config", "language_config", "llm_config", "language_model"];
+    &["thinker_config", "text_config", "language_config", "llm_config", "llm_cfg", "language_model"];
 
 /// Reads fields under any of several names.
 pub(super) struct Fields<'a> {
@@ -15,7 +15,7 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub fn any(&self, names: &[&str]) -> Option<&'a Value> {
-        names.iter().find_map(|name| self.map.get(*name)).filter(|value| !value.is_null())
+        names.iter().find_map(|name| self.map.get(*name).filter(|value| !value.is_null()))
     }
 
     /// A whole number that is not negative.

@@ -318,6 +318,8 @@ pub(super) fn quantisation(fields: &Fields<'_>, outer: &Fields<'_>) -> Result<Qu
             (&["load_in_4bit", "load_in_8bit"], "bitsandbytes"),
             (&["group_size", "mode"], "mlx"),
             (&["codebook"], "quip"),
+            (&["nbits_per_codebook"], "aqlm"),
+            (&["config_groups"], "compressed-tensors"),
         ];
         usual.iter().find(|(fields, _)| has(fields)).map_or("unknown", |(_, method)| method).to_owned()
     });
@@ -391,7 +393,9 @@ fn visit<'a>(
     for (key, value) in map {
         found(key, value)?;
     }
-    let inner = NESTED.iter().filter_map(|key| map.get(*key)?.as_object());
+    // Quark lists the steps of quantising: the last is what is stored.
+    let last = |value: &'a Value| value.as_array().map_or(Some(value), |list| list.last());
+    let inner = NESTED.iter().filter_map(|key| last(map.get(*key)?)?.as_object());
     for inner in inner.filter(|_| depth < MAX_DEPTH) {
         visit(inner, depth + 1, found)?;
     }
@@ -618,6 +622,17 @@ mod tests {
                 "vptq",
             ),
             (json!({"quant_method": "quanto", "weights": "int4"}), 4.25, "quanto"),
+            (
+                json!({"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "mx_fp"}),
+                4.25,
+                "mxfp4",
+            ),
+            (
+                json!({"quant_method": "quark", "global_quant_config":
+                    {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int8"}]}}),
+                8.0,
+                "int8",
+            ),
             (
                 json!({"quant_method": "torchao", "quant_type": torchao("Int4WeightOnlyConfig", json!({"group_size": 64}))}),
                 4.5,
