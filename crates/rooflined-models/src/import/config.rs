@@ -32,6 +32,9 @@ const VALUES_OF_A_CONTAINER: u64 = 4;
 /// The field of those that [`usual`] makes that says whether the model embeds or ranks text.
 pub(super) const EMBEDS: &str = "embeds";
 
+/// The field that holds how weights are stored, and what it was called before.
+const QUANTISED: &[&str] = &["quantization_config", "compression_config", "quip_params", "aqlm"];
+
 /// What errors call the file.
 const CONFIGURATION: &str = "configuration";
 
@@ -90,8 +93,8 @@ impl Config {
             return Err(ImportError::Json { what: CONFIGURATION, error });
         };
         let outer = Fields { map };
-        if let Some((what, instead)) = other_kind(&outer) {
-            return Err(ImportError::NotText { what, instead });
+        if let Some(error) = other_kind(&outer) {
+            return Err(error);
         }
         let text = language_model(&outer);
         let (family, known) = described(&outer, &text);
@@ -115,13 +118,17 @@ impl Config {
                 Some("float16") => Block::F16,
                 _ => Block::Bf16,
             };
-        let found = outer.inner(&["quantization_config"]).or_else(|| text.inner(&["quantization_config"]));
-        let found = found.or_else(|| outer.inner(&["quip_params"]));
+        let found = outer.inner(QUANTISED).or_else(|| text.inner(QUANTISED));
         // MLX keeps its scheme under a name of its own.
         let own = outer.inner(&["quantization"]).filter(|fields| fields.any(&["bits", "mode"]).is_some());
         let quantisation = own.or(found).map(|fields| quantisation(&fields, &outer)).transpose()?;
         let width = architecture.as_ref().map_or(0, |architecture: &Architecture| architecture.hidden);
-        let towers = if has_tower { Tower::read(&outer, width)? } else { Vec::new() };
+        let mut towers = if has_tower { Tower::read(&outer, width)? } else { Vec::new() };
+        // What holds a text model without a word of its other parts may have them all the same.
+        let around = outer.text(&["model_type"]).filter(|_| !std::ptr::eq(outer.map, text.map));
+        if let Some(around) = around.filter(|name| towers.is_empty() && !Described::knows(name)) {
+            towers.push(Tower::unknown(around));
+        }
         Ok(Self {
             name: outer.text(&["_name_or_path", "name"]).filter(|name| !name.is_empty()).map(short),
             architecture,
@@ -343,11 +350,12 @@ fn without_infinities(json: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// What a configuration describes that is no model of text; `None` where it may be one.
-fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
+fn other_kind(outer: &Fields<'_>) -> Option<ImportError> {
     // Diffusers name the class of each part of a pipeline.
     if let Some(class) = outer.text(&["_class_name"]) {
         let kind = foreign::GENERATOR;
-        return Some((format!("{} ({})", kind.what, short(class)), kind.instead));
+        let what = format!("{} ({})", kind.what, short(class));
+        return Some(ImportError::NotText { what, instead: kind.instead });
     }
     let class = outer.list(&["architectures"]).and_then(|classes| classes.first()?.as_str());
     let drafts = [
@@ -360,10 +368,11 @@ fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
     let fields = |names: &[&str]| names.iter().all(|name| outer.map.contains_key(*name));
     let own =
         foreign::BY_FIELDS.iter().find(|(names, _)| outer.any(&["model_type"]).is_none() && fields(names));
+    if let Some((_, kind)) = own {
+        return Some(ImportError::Foreign(kind));
+    }
     let kind = if outer.any(&["peft_type"]).is_some() {
         foreign::ADAPTER
-    } else if let Some((_, kind)) = own {
-        **kind
     } else if drafts.iter().any(|field| outer.any(&[*field]).is_some())
         || class.is_some_and(|class| class.contains("Eagle3"))
     {
@@ -371,7 +380,7 @@ fn other_kind(outer: &Fields<'_>) -> Option<(String, &'static str)> {
     } else {
         foreign::of_family(outer.text(&["model_type"])?)?
     };
-    Some((kind.what.to_owned(), kind.instead))
+    Some(kind.into())
 }
 
 /// The configuration of the language model: the innermost that names its layers, its family, or anything at all where

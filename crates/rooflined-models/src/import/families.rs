@@ -205,6 +205,11 @@ impl<'a> Described<'a> {
         Some(Self::of(name, DEFAULTS.get(family), chain(first, &FAMILIES), outer, text))
     }
 
+    /// Whether a table describes models of that name.
+    pub fn knows(family: &str) -> bool {
+        FAMILIES.contains_key(family)
+    }
+
     /// A tower by the table of that name, beside a text model as wide as the first of the `widths`.
     pub fn tower(
         name: &str,
@@ -418,7 +423,11 @@ impl<'a> Described<'a> {
 
     fn layer(&mut self, index: usize, layers: &mut Vec<Layer>) -> Result<(), ImportError> {
         let feed_forward = self.feed_forward()?;
-        let kind = self.text("mixer").unwrap_or_default();
+        let family = self.family;
+        let kind = self.text("mixer").ok_or_else(|| ImportError::Missing {
+            field: "layer_types".to_owned(),
+            family: family.to_owned(),
+        })?;
         // A state beside attention counts as a layer of its own without a feed-forward.
         let mut kinds = kind.split('+').peekable();
         while let Some(kind) = kinds.next() {

@@ -72,7 +72,8 @@ impl Tower {
         for (key, value) in parts.map.iter().chain(beside) {
             let Some(map) = value.as_object().filter(|map| !map.is_empty()) else { continue };
             let fields = Fields { map };
-            let is_part = key.ends_with("_config") && !INNER.contains(&key.as_str());
+            let is_part =
+                (key.ends_with("_config") || key.ends_with("_cfg")) && !INNER.contains(&key.as_str());
             let is_network = || fields.any(LAYERS).is_some() && fields.any(WIDTHS).is_some();
             if !is_part || !(KEYS.iter().any(|word| key.contains(word)) || is_network()) {
                 continue;
@@ -86,14 +87,14 @@ impl Tower {
             let table = if is_known { name.as_str() } else { PLAIN };
             let (tower, hidden) = Self::of(table, is_known, outer, &fields, [width, 0])?;
             towers.push(Self { name: short(&name), ..tower });
-            if matches!(key.as_str(), "vision_config" | "vit_config") {
+            if matches!(key.as_str(), "vision_config" | "vit_config" | "vision_tower_cfg") {
                 seen = hidden;
             }
         }
         for name in NAMES.iter().filter_map(|key| parts.text(&[*key])) {
             let (tower, hidden) = match TOWERS.contains_key(name) {
                 true => Self::of(name, true, outer, outer, [width, 0])?,
-                false => (Self { name: short(name), matrices: Vec::new(), is_known: false }, 0),
+                false => (Self::unknown(name), 0),
             };
             towers.push(tower);
             seen = hidden;
@@ -103,6 +104,11 @@ impl Tower {
             towers.push(Self::of(&joint, true, outer, parts, [width, seen])?.0);
         }
         Ok(towers)
+    }
+
+    /// A tower of which only the name is known.
+    pub(super) fn unknown(name: &str) -> Self {
+        Self { name: short(name), ..Self::default() }
     }
 
     /// A tower by the table of that name, and its width.
@@ -120,7 +126,7 @@ impl Tower {
         let (matrices, hidden) = match sizes {
             Ok(sizes) => sizes,
             // A tower whose sizes are written in an unknown way is refused by its name.
-            Err(_) => return Ok((Self { name: name.to_owned(), ..Self::default() }, 0)),
+            Err(_) => return Ok((Self::unknown(name), 0)),
         };
         let is_wide = |matrix: &Matrix| {
             [matrix.rows, matrix.columns, matrix.matrices].iter().any(|size| *size > MAX_WIDTH)

@@ -40,6 +40,30 @@ fn what_mlx_packs_is_counted_in_its_bits() {
     assert!((4.5..4.52).contains(&bits), "{bits}");
 }
 
+/// Its first name in compressed-tensors and in AQLM; a field that is null hides no other.
+#[test]
+fn what_quantises_is_read_under_its_earlier_names() {
+    let int8 = json!({"config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "int"}, "targets": ["Linear"]}}});
+    let aqlm = json!({"nbits_per_codebook": 8, "num_codebooks": 2, "in_group_size": 8, "out_group_size": 1});
+    for (fields, label) in [
+        (json!({"quantization_config": null, "compression_config": int8}), "int8"),
+        (json!({"aqlm": aqlm}), "aqlm"),
+    ] {
+        assert_eq!(model(&with("llama", &fields)).label.unwrap(), label, "{fields}");
+    }
+}
+
+/// VILA keeps its parts under keys of its own, and its class ends as those of encoders do.
+#[test]
+fn a_wrapper_of_vila_generates_text_and_has_its_tower() {
+    let config = json!({"model_type": "llava_llama", "architectures": ["LlavaLlamaModel"],
+        "llm_cfg": with("qwen2", &json!({})),
+        "vision_tower_cfg": {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_hidden_layers": 27,
+            "intermediate_size": 4304, "patch_size": 14, "image_size": 384}});
+    let model = model(&config);
+    assert!(Task::of(&model) == Task::Generate && model.parameters() > 400_000_000);
+}
+
 fn model(config: &Value) -> Model {
     Config::from_value(config).unwrap().model(None, "m").unwrap()
 }
@@ -109,6 +133,9 @@ fn towers_without_sizes_are_refused_by_name() {
         refused(&json!({"model_type": "x", "text_config": text, "vision_config": own})).unwrap(),
         "radio"
     );
+    // What is around the text may have towers that it names in its own way.
+    let around = json!({"model_type": "openvla", "timm_model_ids": ["vit_large"], "text_config": text});
+    assert_eq!(refused(&around).unwrap(), "openvla");
     let usual = json!({"model_type": "pixtral", "hidden_size": 1024});
     let known = json!({"model_type": "llava", "text_config": text, "vision_config": usual});
     assert!(refused(&known).is_none() && model(&known).parameters() > 400_000_000);

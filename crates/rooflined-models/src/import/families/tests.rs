@@ -39,6 +39,7 @@ fn parameters(config: &Value) -> Result<u128, String> {
 /// Weights that transformers makes of the same fields on torch's meta device.
 #[test]
 fn families_have_the_weights_that_transformers_gives_them() {
+    let kind = |layer| if layer % 4 == 0 { "full_attention" } else { "sliding_attention" };
     for (config, expected) in [
         (json!({"model_type": "llama"}), 6_738_415_616_u128),
         (json!({"model_type": "apertus"}), 6_979_596_352),
@@ -80,6 +81,19 @@ fn families_have_the_weights_that_transformers_gives_them() {
             "moe_layers_enum": (4..60).map(|layer: u32| layer.to_string()).collect::<Vec<_>>().join(",")}),
             316_000_000_000,
         ),
+        // As published: 196.8 thousand million, and heads of its own where there is a window.
+        (
+            json!({"model_type": "step3p5", "vocab_size": 128_896, "num_attention_groups": 8, "moe_num_experts": 288,
+            "moe_top_k": 8, "layer_types": (0..48).map(kind).collect::<Vec<_>>(),
+            "attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 8},
+            "moe_layers_enum": (3..45).map(|layer: u32| layer.to_string()).collect::<Vec<_>>().join(",")}),
+            196_960_000_000,
+        ),
+        // The same under the names that transformers takes for them.
+        (
+            json!({"model_type": "t5", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 6}),
+            60_506_624,
+        ),
         // As published, the first with its tower of 1.9 thousand million.
         (
             json!({"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
@@ -104,6 +118,16 @@ fn families_have_the_weights_that_transformers_gives_them() {
         let share = found as f64 / expected as f64;
         assert!((0.98..1.02).contains(&share), "{config}: {found} of {expected}");
     }
+}
+
+#[test]
+fn layers_follow_from_a_rule_or_are_refused_without_their_list() {
+    let linear = json!({"model_type": "qwen3_next", "num_hidden_layers": 8});
+    let fields = Fields { map: linear.as_object().unwrap() };
+    let layers = Described::new("qwen3_next", &fields, &fields).unwrap().architecture().unwrap().layers;
+    assert_eq!(layers.iter().filter(|layer| matches!(layer.mixer, Mixer::Linear(_))).count(), 6);
+    let error = parameters(&json!({"model_type": "flint"})).unwrap_err();
+    assert!(error.contains("layer_types is not given"), "{error}");
 }
 
 /// A default is a size of another model.
