@@ -69,27 +69,35 @@ impl EngineCosts {
         value(&self.log, coefficient)
     }
 
-    /// The intervals for a model whose weights are mostly of `family`.
+    /// The interval of a part for a model whose weights are mostly of `family`, of which so much is at depth, from 0 to 1. A decode
+    /// at depth is no less doubtful than others.
     #[must_use]
-    pub fn intervals(&self, family: Family) -> Intervals {
-        let of = |part: Part| {
-            let interval = self.interval.of(part);
-            match self.families.get(&family) {
-                Some(errors) => {
-                    let half = interval.half_width_ratio.ln_1p() * errors.ratio.of(part);
-                    // Errors of another machine say nothing of this machine with this storage.
-                    let nearest =
-                        if errors.here { interval.from } else { interval.from.max(IntervalSource::Engine) };
-                    Interval { half_width_ratio: half.exp_m1(), from: nearest, ..interval }
-                }
-                None => {
-                    let unseen = self.unseen.of(part);
-                    let half = unseen.half_width_ratio.max(interval.half_width_ratio);
-                    Interval { half_width_ratio: half, ..unseen }
-                }
+    pub fn interval(&self, family: Family, part: Part, depth: f64) -> Interval {
+        if !matches!(part, Part::Decode | Part::Depth) {
+            return self.with_family(family, part);
+        }
+        let [none, full] = [Part::Decode, Part::Depth].map(|part| self.with_family(family, part));
+        let [less, more] = [none, full].map(|interval| interval.half_width_ratio.ln_1p());
+        let half_width_ratio = at_depth(less, more, depth).exp_m1();
+        Interval { half_width_ratio, ..if depth > 0.5 { full } else { none } }
+    }
+
+    fn with_family(&self, family: Family, part: Part) -> Interval {
+        let interval = *self.interval.of(part);
+        match self.families.get(&family) {
+            Some(errors) => {
+                let half = interval.half_width_ratio.ln_1p() * errors.ratio.of(part);
+                // Errors of another machine say nothing of this machine with this storage.
+                let nearest =
+                    if errors.here { interval.from } else { interval.from.max(IntervalSource::Engine) };
+                Interval { half_width_ratio: half.exp_m1(), from: nearest, ..interval }
             }
-        };
-        Intervals { decode: of(Part::Decode), several: of(Part::Several), prefill: of(Part::Prefill) }
+            None => {
+                let unseen = *self.unseen.of(part);
+                let half = unseen.half_width_ratio.max(interval.half_width_ratio);
+                Interval { half_width_ratio: half, ..unseen }
+            }
+        }
     }
 
     /// Takes over the entries of a file; says which there were.
@@ -204,6 +212,8 @@ impl From<Entry> for (f64, f64) {
 pub enum Part {
     /// Tokens of one sequence, one by one.
     Decode,
+    /// The same with a long context.
+    Depth,
     /// Tokens of several sequences at once.
     Several,
     Prefill,
@@ -222,58 +232,68 @@ impl Part {
     }
 }
 
-/// Intervals of the parts of generating text.
+/// Between half-widths at no depth and at full depth, which is never the narrower.
+#[must_use]
+pub fn at_depth(none: f64, full: f64, depth: f64) -> f64 {
+    none + (full - none).max(0.0) * depth
+}
+
+/// Something for each part of generating text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Intervals {
-    /// Of tokens of one sequence.
-    pub decode: Interval,
-    /// Of tokens of several sequences at once.
-    pub several: Interval,
-    pub prefill: Interval,
+pub struct Parts<T> {
+    pub decode: T,
+    pub depth: T,
+    pub several: T,
+    pub prefill: T,
+}
+
+pub type Intervals = Parts<Interval>;
+pub type PartRatios = Parts<f64>;
+
+impl<T> Parts<T> {
+    pub fn each(of: impl Fn(Part) -> T) -> Self {
+        Self {
+            decode: of(Part::Decode),
+            depth: of(Part::Depth),
+            several: of(Part::Several),
+            prefill: of(Part::Prefill),
+        }
+    }
+
+    pub const fn of(&self, part: Part) -> &T {
+        match part {
+            Part::Decode => &self.decode,
+            Part::Depth => &self.depth,
+            Part::Several => &self.several,
+            Part::Prefill => &self.prefill,
+        }
+    }
 }
 
 impl Intervals {
-    const GUESSED: Self =
-        Self { decode: GUESSED_INTERVAL, several: GUESSED_INTERVAL, prefill: GUESSED_INTERVAL };
+    const GUESSED: Self = Self {
+        decode: GUESSED_INTERVAL,
+        depth: GUESSED_INTERVAL,
+        several: GUESSED_INTERVAL,
+        prefill: GUESSED_INTERVAL,
+    };
 
     /// For builds that nobody measured.
     fn widen(&mut self) {
-        for interval in [&mut self.decode, &mut self.several, &mut self.prefill] {
-            interval.half_width_ratio = (interval.half_width_ratio.ln_1p() * NEWER_WIDENING).exp_m1();
-        }
+        *self = Self::each(|part| {
+            let interval = *self.of(part);
+            let half = interval.half_width_ratio.ln_1p() * NEWER_WIDENING;
+            Interval { half_width_ratio: half.exp_m1(), ..interval }
+        });
     }
-
-    #[must_use]
-    pub const fn of(&self, part: Part) -> Interval {
-        match part {
-            Part::Decode => self.decode,
-            Part::Several => self.several,
-            Part::Prefill => self.prefill,
-        }
-    }
-}
-
-/// One number for each part.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PartRatios {
-    pub decode: f64,
-    pub several: f64,
-    pub prefill: f64,
 }
 
 impl PartRatios {
-    const fn of(&self, part: Part) -> f64 {
-        match part {
-            Part::Decode => self.decode,
-            Part::Several => self.several,
-            Part::Prefill => self.prefill,
-        }
-    }
-
     fn is_valid(&self) -> bool {
-        [self.decode, self.several, self.prefill].iter().all(|ratio| ratio.is_finite() && *ratio > 0.0)
+        [self.decode, self.depth, self.several, self.prefill]
+            .iter()
+            .all(|ratio| ratio.is_finite() && *ratio > 0.0)
     }
 }
 

@@ -233,7 +233,8 @@ fn doubt(
     match costs {
         Costs::Engine(costs) => {
             let family = total.family.unwrap_or(Family::Plain);
-            let interval = costs.intervals(family).of(CostPart::of(batch, prompt_share));
+            let depth = total.run.decode.as_ref().map_or(0.0, |(_, step)| step.depth());
+            let interval = costs.interval(family, CostPart::of(batch, prompt_share), depth);
             let tier = measured_tier(roofline);
             (interval.half_width_ratio, interval.from, tier)
         }

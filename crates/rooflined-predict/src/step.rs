@@ -61,6 +61,13 @@ const HOST_CROSSING: Seconds = Seconds(0.45e-3);
 /// How much longer the CPU's part may take than with the memory assumed: one of DDR4-3200 has 51.2 GB/s.
 pub const HOST_DOUBT: f64 = 0.75;
 
+/// How much of a decode of so many tokens in the cache is at depth, from 0 to 1.
+#[must_use]
+pub fn depth(context_tokens: f64) -> f64 {
+    let ramp = (context_tokens / f(SHALLOW_TOKENS)).ln() / (f(DEPTH_TOKENS) / f(SHALLOW_TOKENS)).ln();
+    ramp.clamp(0.0, 1.0)
+}
+
 fn host_time(host: &HostShare) -> Seconds {
     let rate = if host.is_copied { HOST_LINK } else { HOST_BANDWIDTH * HOST_RATIO };
     host.traffic / rate + HOST_CROSSING * host.crossings
@@ -299,14 +306,17 @@ impl Step {
                 (layers.kernels, layers.linear, layers.experts);
         }
         if !pass.prompt {
-            let ramp =
-                (pass.context_tokens / f(SHALLOW_TOKENS)).ln() / (f(DEPTH_TOKENS) / f(SHALLOW_TOKENS)).ln();
-            step.depth = Some(ramp.clamp(0.0, 1.0));
+            step.depth = Some(depth(pass.context_tokens));
         }
         for op in &pass.ops {
             step.add(op, pass.prompt);
         }
         step
+    }
+
+    /// How much of it is at depth.
+    pub(super) fn depth(&self) -> f64 {
+        self.depth.unwrap_or(0.0)
     }
 
     fn empty(engine: Engine) -> Self {

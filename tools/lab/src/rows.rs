@@ -19,7 +19,7 @@ use rooflined_predict::learning::anchor::{Observation, repeated};
 use rooflined_predict::learning::conformal::quantile;
 use rooflined_predict::learning::fit::{Fitted, Prior, Sample, Spreads, fit};
 use rooflined_predict::power::Rails;
-use rooflined_predict::step::Machine;
+use rooflined_predict::step::{Machine, depth};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -86,6 +86,22 @@ impl Row {
             },
             Phase::Decode => decode,
         }
+    }
+
+    /// What predictions of it err in.
+    #[must_use]
+    pub fn part(&self) -> Part {
+        match Part::of(self.batch, if self.phase == Phase::Prefill { 1.0 } else { 0.0 }) {
+            Part::Decode if self.depth() > 0.5 => Part::Depth,
+            part => part,
+        }
+    }
+
+    /// How much of a decode is at depth.
+    #[must_use]
+    pub fn depth(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a count of tokens")]
+        depth(self.context_tokens as f64)
     }
 
     /// Tokens that one run makes or reads.
@@ -367,13 +383,6 @@ pub struct Judged<'a> {
     pub family: Family,
     /// ln(predicted / measured).
     pub error: f64,
-}
-
-impl Judged<'_> {
-    #[must_use]
-    pub fn part(&self) -> Part {
-        Part::of(self.row.batch, if self.row.phase == Phase::Prefill { 1.0 } else { 0.0 })
-    }
 }
 
 /// Absolute relative errors in numbers.

@@ -13,7 +13,7 @@ use super::percent;
 use crate::carrying::{Coverage, coverage};
 use crate::engine_files::{costs_file, engine_files};
 use crate::fits::{Fits, leave_one_model_out};
-use crate::pooled::Errors;
+use crate::pooled::with_intervals;
 use crate::published;
 use crate::rows::{EngineRows, Row, Summary, prepare, summary};
 use crate::thumb::{Asked, Group, LEAST_ROWS, Thumb, all};
@@ -22,9 +22,8 @@ use rooflinectl::output::{Format, Printer};
 use rooflinectl::table::Table;
 use rooflined_core::hardware::registry;
 use rooflined_models::registry::models;
-use rooflined_models::transformer::Phase;
 use rooflined_predict::Engine;
-use rooflined_predict::costs::{EngineFile, EngineTable, Family, Intervals, Part, build_costs};
+use rooflined_predict::costs::{EngineFile, EngineTable, Family, Interval, build_costs};
 use rooflined_predict::learning::conformal::quantile;
 
 /// One row that was left out: ln(predicted / measured) by the formula and by the rule of thumb.
@@ -41,8 +40,9 @@ struct Outcome {
 fn by_time(before: &[Row], after: &[Row]) -> Result<Vec<Outcome>, Failure> {
     let (before, _) = prepare(before, registry(), models());
     let tables = tables(engine_files(&before))?;
-    let interval =
-        |row: &Row, family| tables[&row.engine].on(Some(&row.hardware), row.build).intervals(family);
+    let interval = |row: &Row, family| {
+        tables[&row.engine].on(Some(&row.hardware), row.build).interval(family, row.part(), row.depth())
+    };
     Ok(outcomes(&before, after, &tables, interval))
 }
 
@@ -61,7 +61,11 @@ fn by_name(rows: &[Row], since: &str, name: fn(&Row) -> &str) -> Result<Vec<Outc
         let interval = |row: &Row, family| {
             let of = rest.iter().filter(|engine| engine.engine == row.engine);
             let known = of.flat_map(|engine| &engine.machines).find(|key| **key == row.hardware);
-            build_costs(row.engine, row.build, known.map(String::as_str)).intervals(family)
+            build_costs(row.engine, row.build, known.map(String::as_str)).interval(
+                family,
+                row.part(),
+                row.depth(),
+            )
         };
         all.extend(outcomes(&rest, &judged, &tables, interval));
     }
@@ -81,18 +85,17 @@ fn outcomes(
     known: &[EngineRows],
     judged: &[Row],
     tables: &BTreeMap<Engine, EngineTable>,
-    interval: impl Fn(&Row, Family) -> Intervals,
+    interval: impl Fn(&Row, Family) -> Interval,
 ) -> Vec<Outcome> {
     let thumb = Thumb::of(all(known));
     let (judged, _) = prepare(judged, registry(), models());
     let outcome = |(engine, index): (&EngineRows, usize)| {
         let row = &engine.rows[index];
         let costs = tables.get(&row.engine)?.on(Some(row.hardware.as_str()), row.build);
-        let part = Part::of(row.batch, if row.phase == Phase::Prefill { 1.0 } else { 0.0 });
         Some(Outcome {
             group: Group::of(engine, index),
             error: engine.error(index, &costs.log),
-            log_half_width: interval(row, engine.family(index)).of(part).half_width_ratio.ln_1p(),
+            log_half_width: interval(row, engine.family(index)).half_width_ratio.ln_1p(),
             thumb: thumb.error(engine, index),
             uses_rule: false,
         })
@@ -112,18 +115,16 @@ fn by_model(engines: &[EngineRows]) -> Vec<Outcome> {
     let places: BTreeMap<&str, (&EngineRows, usize)> =
         all(engines).map(|(engine, index)| (engine.rows[index].id.as_str(), (engine, index))).collect();
     let mut outcomes = Vec::new();
-    for part in [Part::Decode, Part::Several, Part::Prefill] {
-        for (judged, log_half_width) in Errors::of(&known, part).with_intervals() {
-            let model = judged.row.model.as_str();
-            let thumb = thumbs.entry(model).or_insert_with(|| {
-                Thumb::of(all(engines).filter(|(engine, index)| engine.rows[*index].model != model))
-            });
-            let (engine, index) = places[judged.row.id.as_str()];
-            let thumb = thumb.error(engine, index);
-            let group = Group::of(engine, index);
-            let uses_rule = fits.rules.contains(&group);
-            outcomes.push(Outcome { group, error: judged.error, log_half_width, thumb, uses_rule });
-        }
+    for (judged, log_half_width) in with_intervals(&known) {
+        let model = judged.row.model.as_str();
+        let thumb = thumbs.entry(model).or_insert_with(|| {
+            Thumb::of(all(engines).filter(|(engine, index)| engine.rows[*index].model != model))
+        });
+        let (engine, index) = places[judged.row.id.as_str()];
+        let thumb = thumb.error(engine, index);
+        let group = Group::of(engine, index);
+        let uses_rule = fits.rules.contains(&group);
+        outcomes.push(Outcome { group, error: judged.error, log_half_width, thumb, uses_rule });
     }
     outcomes
 }

@@ -89,7 +89,7 @@ fn models_left_out_are_predicted_within_the_goals_that_are_met() {
     }
     // 46 rows: one more or less inside is 2 points.
     assert!((0.86..0.96).contains(&named("other batches", "covered_ratio")));
-    assert!(named("90 % interval, engine known", "median_half_width_ratio") <= 0.235);
+    assert!(named("90 % interval, engine known", "median_half_width_ratio") <= 0.22);
     assert!(named("90 % interval, anchored", "median_half_width_ratio") <= 0.10);
     let faster = rows.iter().find(|row| row["quantity"] == "predicted faster than physics").unwrap();
     assert_eq!(faster["found"]["count"], 0);
@@ -127,10 +127,11 @@ fn groups_of_models_left_out_are_predicted_better_than_by_a_rule_of_thumb() {
         assert!(WORSE_THAN_A_CONSTANT.contains(&group["group"].as_str().unwrap()), "{group}");
     }
     // Rows that were added after the costs were fitted, and those of machines and sources left out: what is reached is held.
-    let error = |split: &str, name: &str| {
+    let found = |split: &str, name: &str, figure: &str| {
         let group = answer[split].as_array().unwrap().iter().find(|group| group["group"] == name).unwrap();
-        group["median_error_ratio"].as_f64().unwrap()
+        group[figure].as_f64().unwrap()
     };
+    let error = |split: &str, name: &str| found(split, name, "median_error_ratio");
     for (name, time, machine, source) in [
         ("boards, decode", 0.14, 0.14, 0.11),
         ("cards, decode", 0.15, 0.13, 0.13),
@@ -142,5 +143,10 @@ fn groups_of_models_left_out_are_predicted_better_than_by_a_rule_of_thumb() {
         for (split, most) in [("time", time), ("machine", machine), ("source", source)] {
             assert!(error(split, name) <= most, "{name}, {split}: {}", error(split, name));
         }
+    }
+    // Decodes at depth err more than others. 86 to 94 % is the goal, what is reached is held: the 22 rows of cards added later are few.
+    for (split, name) in [("time", "cards"), ("model", "cards"), ("model", "boards")] {
+        let covered = found(split, &format!("{name}, decode at depth"), "covered_ratio");
+        assert!((0.85..=0.96).contains(&covered), "{name}, {split}: {covered}");
     }
 }
