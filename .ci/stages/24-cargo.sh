@@ -2,7 +2,7 @@
 # the crates as cargo packs and installs them: each is complete in itself, and both programs answer
 . .ci/lib.sh
 
-# In the tests' profile, whose dependencies are compiled already.
+# In the profile of tests, for what is asked is whether they are complete.
 work=$(mktemp -d /tmp/rl-cargo.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 target=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
