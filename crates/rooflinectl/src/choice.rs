@@ -26,6 +26,8 @@ struct Row<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     time_to_first_token_s: Option<f64>,
     power_w: Option<f64>,
+    /// The upper end of the 90 % interval.
+    worst_power_w: Option<f64>,
     power_scope: Option<&'a str>,
     memory_bytes: f64,
     quality_loss_ratio: Option<f64>,
@@ -47,6 +49,7 @@ fn row(candidate: &CandidateAnswer, rank: Option<usize>) -> Row<'_> {
         time_per_token_s: prediction.time_per_token_s.as_ref().map(|time| time.value),
         time_to_first_token_s: prediction.time_to_first_token_s.as_ref().map(|time| time.value),
         power_w: prediction.power_w.as_ref().map(|power| power.value),
+        worst_power_w: prediction.power_w.as_ref().map(|power| power.high),
         power_scope: prediction.power_w.as_ref().map(|power| power.scope.as_str()),
         memory_bytes: prediction.memory_bytes.total,
         quality_loss_ratio: candidate.quality_loss_ratio,

@@ -132,10 +132,20 @@ fn leaves<'a>(value: &'a Value, separator: &str) -> Vec<(String, &'a Value)> {
     found
 }
 
+/// Whole numbers below are exact in a number of the answer.
+const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+
 fn scalar(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
+        // A shell counts in whole numbers: bytes have no decimal point.
+        Value::Number(number) => match number.as_f64() {
+            Some(value) if number.is_f64() && value.fract() == 0.0 && value.abs() < MOST_EXACT => {
+                format!("{value:.0}")
+            }
+            _ => number.to_string(),
+        },
         other => other.to_string(),
     }
 }

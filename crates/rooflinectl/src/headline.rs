@@ -51,7 +51,7 @@ pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswe
              rooflinectl recommend finds a format and a context that fit. If it had room:\n"
         );
     }
-    format!("{what} {does} {how}{with}{on}{at}; {} it\n", describe_limit(&answer.limit))
+    format!("{what} {does} {how}{with}{on}{at}; {} limits it\n", words::limit(&answer.limit))
 }
 
 /// `there is room for 6.67 GB`
@@ -66,19 +66,6 @@ fn describe_room(room: Option<f64>) -> String {
 fn format_rate(rate: &EstimateAnswer) -> String {
     let [value, low, high] = [rate.value, rate.low, rate.high].map(significant);
     format!("{value} tokens/s ({low} to {high})")
-}
-
-/// What a limit is, with its verb.
-fn describe_limit(limit: &str) -> String {
-    match limit {
-        "dram" => "memory bandwidth limits".to_owned(),
-        "cache" => "cache bandwidth limits".to_owned(),
-        "core" => "dequantization limits".to_owned(),
-        "compute" => "arithmetic limits".to_owned(),
-        "launch" => "launching kernels limits".to_owned(),
-        "power_cap" => "the power cap limits".to_owned(),
-        other => format!("{} limits", other.replace('_', " ")),
-    }
 }
 
 /// `deepseek-r1 is qwen3-8b, as Ollama's default tag. `; empty where the model was named by a name of its own.
@@ -264,7 +251,7 @@ pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
     let share = words::percent(answer.ceiling_ratio);
     let of = if share.ends_with("times") { "" } else { " of" };
     let verdict = answer.verdict.replace('_', " ");
-    format!("{what}: {verdict}, {share}{of} the ceiling; {} it\n", describe_limit(&answer.limit))
+    format!("{what}: {verdict}, {share}{of} the ceiling; {} limits it\n", words::limit(&answer.limit))
 }
 
 /// `The fastest of 8 ways to cut it: blocks of 128x128, steps of 32, 41.0 µs`.

@@ -117,13 +117,16 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         let excluded = match rejected.by.as_str() {
             "memory_available" if rejected.count == 1 => "does not fit in free memory".to_owned(),
             "memory_available" => "do not fit in free memory".to_owned(),
+            LOSS if request.constraints.max_quality_loss_ratio.is_none() => {
+                "left out for their quality loss, which --max-quality-loss 100% allows".to_owned()
+            }
             _ => format!("excluded by {}", options_for([&rejected.by])),
         };
         let _ = write!(text, "  {} {excluded}", words::candidates(rejected.count));
         if let Some(closest) = rejected.closest {
             let shown = |value: f64| words::field(quantity(&rejected.by), &value.max(0.0).into());
             let at_worst = if is_at_worst(&rejected.by, request) { " at worst" } else { "" };
-            let _ = write!(text, "; the closest {} {}{at_worst}", verb(&rejected.by), shown(closest));
+            let _ = write!(text, "; {} {}{at_worst}", describe_best(&rejected.by), shown(closest));
             if let Some(limit) = rejected.limit {
                 let limit = words::beside(quantity(&rejected.by), limit.max(0.0), closest.max(0.0));
                 let _ = write!(text, ", and the limit is {limit}");
@@ -179,15 +182,18 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
     text
 }
 
-/// What a candidate does with the quantity of a limit: a power is drawn, memory is needed.
-fn verb(constraint: &str) -> &'static str {
+/// The limit on the loss, which stands where the request leaves it open too.
+const LOSS: &str = "max_quality_loss_ratio";
+
+/// Of the candidates that a limit excludes, the one that comes nearest to it.
+fn describe_best(constraint: &str) -> &'static str {
     match constraint {
-        "memory_available" | "max_memory_bytes" => "needs",
-        "min_tokens_per_s" => "gives",
-        "max_quality_loss_ratio" => "loses",
-        of if of.ends_with("_w") => "draws",
-        of if of.ends_with("_s") => "takes",
-        _ => "has",
+        "memory_available" | "max_memory_bytes" => "the smallest needs",
+        "min_tokens_per_s" => "the fastest gives",
+        LOSS => "the best loses",
+        of if of.ends_with("_w") => "the lowest draws",
+        of if of.ends_with("_s") => "the fastest takes",
+        _ => "the nearest has",
     }
 }
 

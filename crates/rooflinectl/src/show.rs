@@ -257,11 +257,12 @@ pub fn prediction(asked: &SubjectText, mode: Option<&str>, answer: &PredictAnswe
     if let Some(first) = &answer.time_to_first_token_s {
         row("first token", words::estimate(first, words::time));
     }
-    if let Some(each) = &answer.time_per_token_s {
+    // A step is a token, unless there are several of them.
+    if let Some(each) = answer.time_per_token_s.as_ref().filter(|each| each.value != answer.time_s.value) {
         let name = if asked.batch > 1 { "token of a sequence" } else { "each token" };
         row(name, words::estimate(each, words::time));
     }
-    row("bound", format!("{}, limited by {}", answer.bound, answer.limit));
+    row("limited by", words::limit(&answer.limit));
     row("rate", words::estimate(&answer.tokens_per_s, words::rate));
     row("work", format!("{} in {}", Flops(answer.flops), answer.compute));
     row("traffic", Bytes(answer.bytes).to_string());
@@ -394,7 +395,7 @@ pub fn analysis(what: &str, answer: &AnalyzeAnswer) -> String {
     );
     row("of the ceiling", words::percent(answer.ceiling_ratio));
     row("predicted/measured", words::percent(answer.predicted_ratio));
-    row("bound", format!("{}, limited by {}", answer.bound, answer.limit));
+    row("limited by", words::limit(&answer.limit));
     row("predicted", words::estimate(&answer.prediction.time_s, words::time));
     row("physical bound", words::time(answer.prediction.roofline_time_s));
     text.push_str(&table.render());

@@ -143,6 +143,21 @@ fn is_integer(precision: &str) -> bool {
     precision.starts_with("int")
 }
 
+/// What limits a prediction, as people call it.
+#[must_use]
+pub fn limit(key: &str) -> String {
+    match key {
+        "dram" => "memory bandwidth",
+        "cache" => "cache bandwidth",
+        "core" => "dequantization",
+        "compute" => "arithmetic",
+        "launch" => "launching kernels",
+        "power_cap" => "the power cap",
+        other => return other.replace('_', " "),
+    }
+    .to_owned()
+}
+
 /// `1 candidate`, `2 candidates`.
 pub fn candidates(count: u64) -> String {
     format!("{count} {}", if count == 1 { "candidate" } else { "candidates" })

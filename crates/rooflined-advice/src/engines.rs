@@ -166,17 +166,22 @@ fn rank(compared: Vec<Compared>) -> Vec<Compared> {
             && place.misses == chosen.misses
             && place.expected < chosen.expected
     });
-    let lossy = lossy.min_by(|(place, _), (other, _)| place.expected.total_cmp(&other.expected)).map(|(place, of)| {
+    let lossy = lossy.min_by(|(place, _), (other, _)| place.expected.total_cmp(&other.expected)).map(
+        |(place, of)| {
+            format!(
+                "{} would be better, but loses {:.1} % of quality; \"max_quality_loss_ratio\":{} allows that",
+                of.engine.key(),
+                place.loss * 100.0,
+                (place.loss * 100.0).ceil() / 100.0
+            )
+        },
+    );
+    let careful = all.iter().any(|(_, of)| of.is_careful).then(|| {
         format!(
-            "{} would be better but for a quality loss of {:.1} %; what loses more than {:.0} % comes last unless a limit on the loss \
-             allows it",
-            of.engine.key(),
-            place.loss * 100.0,
+            "formats that lose more than {:.0} % of quality are left out, because others meet the limits; \"max_quality_loss_ratio\":1 \
+             allows them",
             USUAL_LOSS * 100.0
         )
-    });
-    let careful = all.iter().any(|(_, of)| of.is_careful).then(|| {
-        format!("formats that lose more than {:.0} % are left out where others meet the limits: a limit on the loss allows them", USUAL_LOSS * 100.0)
     });
     all[0].1.notes.extend(note.into_iter().chain(lossy).chain(careful));
     all.into_iter().map(|(_, of)| of).collect()

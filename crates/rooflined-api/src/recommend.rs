@@ -56,7 +56,7 @@ const fn one() -> u64 {
 /// Power modes to consider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected \"all\", \"live\" or a list of names")]
 pub enum ModesRequest {
     /// `"all"`, or `"live"`: those that need no reboot.
     Kind(String),

@@ -97,7 +97,7 @@ fn predict_sends_the_operation_and_shows_the_answer() {
         &[
             "gemv 4096x1024 int8 takes ",
             " with 4 columns",
-            "memory, limited by dram",
+            "limited by         memory bandwidth",
             "warning: fp16 runs as fp32 here",
         ],
     );
@@ -283,7 +283,7 @@ fn recommend_sends_every_limit_and_tells_feasible_from_not() {
     let text = good(&fake, &args.split_whitespace().collect::<Vec<_>>());
     contains(
         &text,
-        &["int8 it is.", "choice", "or", "12 candidates excluded by --max-time; the closest takes 1.50 ms"],
+        &["int8 it is.", "choice", "or", "12 candidates excluded by --max-time; the fastest takes 1.50 ms"],
     );
     let expected = json!({
         "workload": {"op": {"kind": "gemv", "n": 4096, "k": 1024}},

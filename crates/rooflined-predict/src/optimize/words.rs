@@ -24,12 +24,8 @@ pub(super) fn reason(
             let doubtful = sensitivity.is_some_and(Sensitivity::could_change);
             let mut reason = for_it(query, chosen, outcome, runner_up, doubtful);
             if let Some(format) = only_one_fits(query, fits) {
-                let of = match query.engine {
-                    Engine::Bare => String::new(),
-                    engine => format!(" of {}", engine.key()),
-                };
                 reason.push_str(&format!(
-                    " Of the formats{of} that were compared, only {format} fits into memory."
+                    " Of the formats that were compared, only {format} fits into memory."
                 ));
             }
             reason
@@ -87,7 +83,8 @@ fn for_it(
     } else {
         "has".to_owned()
     };
-    let mut reason = format!("{what} {has} {goal}{counted}: {}{limit}.", figures(query, chosen));
+    let with = with_engine(query).map_or_else(String::new, |engine| format!("With {engine}, "));
+    let mut reason = format!("{with}{what} {has} {goal}{counted}: {}{limit}.", figures(query, chosen));
     if let Some(other) = runner_up {
         let doubt = if doubtful { "; their intervals overlap, so it may be the better one" } else { "" };
         let entering = if other.entering > Seconds::ZERO {
@@ -101,10 +98,16 @@ fn for_it(
     reason
 }
 
-/// What the best estimate would choose, and how to ask for it.
+/// The engine that a decision is about: each of several decides for itself.
+fn with_engine(query: &Query) -> Option<&'static str> {
+    (query.engine != Engine::Bare).then(|| query.engine.key())
+}
+
+/// What the best estimate would choose with the same engine, and how to ask for it.
 pub(super) fn at_expected(query: &Query, candidate: &Candidate) -> String {
+    let with = with_engine(query).map_or_else(String::new, |engine| format!("{engine} and "));
     format!(
-        " Limits are kept at the worse end of the intervals; with \"optimism\":\"expected\" it would be {}: {}.",
+        " Limits are kept at the worse end of the intervals; with {with}\"optimism\":\"expected\" it would be {}: {}.",
         in_words(query, candidate),
         figures(query, candidate)
     )
