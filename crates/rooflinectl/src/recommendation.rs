@@ -117,6 +117,9 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         let excluded = match rejected.by.as_str() {
             "memory_available" if rejected.count == 1 => "does not fit in free memory".to_owned(),
             "memory_available" => "do not fit in free memory".to_owned(),
+            "allow_reboot" => {
+                "excluded by a mode that needs a reboot, which --allow-reboot allows".to_owned()
+            }
             LOSS if request.constraints.max_quality_loss_ratio.is_none() => {
                 "left out for their quality loss, which --max-quality-loss 100% allows".to_owned()
             }
