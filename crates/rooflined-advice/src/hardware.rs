@@ -8,6 +8,7 @@ use rooflined_api::{
     EstimateAnswer, HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer,
 };
 use rooflined_core::board::OperatingPoint;
+use rooflined_core::board::identity::of_part_number;
 use rooflined_core::ceilings::{Ceiling, Roofline, datasheet};
 use rooflined_core::hardware::{Hardware, Kind, NominalMode, Registry};
 use rooflined_core::near::Near;
@@ -45,6 +46,21 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
         };
         return code.at(field, message, format!("{own}; {ALL}"));
     }
+    if let Some(board) = older_board(key) {
+        let hint = registry.near(key).hint(&format!("To predict the older board, {OWN}"));
+        return code.at(field, format!("{message}: {board} is older than what it holds"), hint);
+    }
+    if let Some(modules) = of_part_number(key) {
+        let (what, hint) = match modules.as_slice() {
+            [] => ("a carrier board or a kit", format!("name the module on it, such as orin-nano; {ALL}")),
+            modules => ("a module", format!("name it: {}", modules.join(" or "))),
+        };
+        return code.at(field, format!("{message}: it is the part number of {what}"), hint);
+    }
+    if let Some(family) = family_of_chip(key) {
+        let message = format!("{message}: it is the chip of several modules");
+        return code.at(field, message, registry.near(family).hint(ALL));
+    }
     if let Some(one) = one_of_several(key) {
         let name = registry
             .get(one)
@@ -55,10 +71,6 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
             name,
         );
     }
-    if let Some(board) = older_board(key) {
-        let hint = registry.near(key).hint(&format!("To predict the older board, {OWN}"));
-        return code.at(field, format!("{message}: {board} is older than what it holds"), hint);
-    }
     let near = if is_of_another_maker(key) { Near::default() } else { registry.near(key) };
     if !near.is_empty() {
         return code.at(field, message, near.hint(ALL));
@@ -66,7 +78,10 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
     code.at(
         field,
         format!("{message}, which holds NVIDIA GPUs and boards, and CPUs"),
-        format!("{ALL}; {OWN}"),
+        match is_of_another_maker(key) {
+            true => format!("{ALL}; {OWN}"),
+            false => format!("name the module or GPU in it, such as orin-nx-16gb; {ALL}; {OWN}"),
+        },
     )
 }
 
@@ -96,6 +111,16 @@ fn one_of_several(key: &str) -> Option<&str> {
     let one = before
         .or_else(|| key.rsplit_once(['x', 'X']).filter(|(_, count)| is_count(count)).map(|(one, _)| one))?;
     Some(one.trim_matches(['-', '_', ' '])).filter(|one| !one.is_empty())
+}
+
+/// What the modules with a chip are called.
+fn family_of_chip(key: &str) -> Option<&'static str> {
+    match key.to_lowercase().trim_start_matches("tegra").trim_start_matches('t') {
+        "194" => Some("xavier"),
+        "234" => Some("orin"),
+        "264" => Some("thor"),
+        _ => None,
+    }
 }
 
 /// Boards before Xavier, whose names are parts of the names of later ones.

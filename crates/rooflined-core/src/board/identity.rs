@@ -121,6 +121,32 @@ pub fn module(compatible: &[String]) -> Option<String> {
     playing().or_else(known).or_else(beside_carrier).cloned()
 }
 
+/// The entries that a part number may stand for, as device trees, boards or shops write it: `p3768-0000+p3767-0005`,
+/// `699-13767-0005-300`, `900-13767-0050-000`. Empty for one of a carrier; `None` where it is no part number.
+#[must_use]
+pub fn of_part_number(text: &str) -> Option<Vec<&'static str>> {
+    let text = text.to_ascii_lowercase();
+    let mut parts = text.split('-');
+    let label = match (parts.next()?, parts.next()?.get(1..5), parts.next().unwrap_or_default()) {
+        ("699", Some(family), sku) => Some(format!("p{family}-{sku}")),
+        // Shops have the digits of the variant one place further left.
+        ("900", Some(family), sku) => Some(format!("p{family}-0{}", sku.get(..3)?)),
+        _ => None,
+    };
+    let part = module(&[label.unwrap_or(text)])?;
+    let number = part.get(1..10)?;
+    let gibibytes = [None, Some(Bytes(f64::INFINITY))];
+    let mut keys: Vec<&'static str> = Vec::new();
+    for (is_super, memory) in [false, true].into_iter().flat_map(|own| gibibytes.map(|memory| (own, memory)))
+    {
+        let is_super = is_super || part.ends_with("-super");
+        let key =
+            listed(number, is_super, false, memory).map(|(key, _)| key).or_else(|| Some(family(number)?.1));
+        keys.extend(key.filter(|key| !keys.contains(key)));
+    }
+    Some(keys)
+}
+
 /// Stands between a module and the one that its device tree makes it play: `p3701-0000-as-p3767-0004`.
 const AS: &str = "-as-";
 
