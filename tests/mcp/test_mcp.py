@@ -121,7 +121,7 @@ class Tools(unittest.IsolatedAsyncioTestCase):
                 ("predict", {"model": "llama-3.1-8b", "hardware": "no-such-board"}, "hint: "),
                 ("inspect_model", {"model": "/nowhere.gguf"}, "hint: "),
                 ("board_state", {}, "hint: start the daemon"),
-                ("compare", {"model": "llama-3.2-1b"}, "what is compared is run: give its file"),
+                ("compare", {"model": "llama-3.2-1b"}, "compare runs a file"),
             ]:
                 with self.subTest(tool=tool, arguments=arguments):
                     text, answered = await ask(client, tool, **arguments)

@@ -409,13 +409,19 @@ impl CompareArgs {
         if let Some(option) = input::given(&self.dimensions).next() {
             return Err(Failure::usage(format!("{option} belongs to a network in an .onnx file")));
         }
-        let (misplaced, owner) = match self.engine_of_model() {
-            Some(_) => (given(&of_operations), "operations"),
-            None => (given(&of_runs).or_else(|| given(&of_models)), "files of models"),
+        let (misplaced, owner, example) = match self.engine_of_model() {
+            Some(_) => {
+                (given(&of_operations), "operations", "an operation: rooflinectl compare gemv 4096 4096")
+            }
+            None => (
+                given(&of_runs).or_else(|| given(&of_models)),
+                "model files",
+                "a file: rooflinectl compare model.gguf",
+            ),
         };
         match misplaced {
-            Some(option) => Err(Failure::usage(format!("{option} belongs to {owner}"))
-                .with_hint("leave it out; of a file: rooflinectl compare model.gguf --contexts 0,4096")),
+            Some(option) => Err(Failure::usage(format!("{option} is for {owner}"))
+                .with_hint(format!("leave it out, or name {example}"))),
             None => Ok(None),
         }
     }

@@ -84,7 +84,11 @@ fn sets_something(file: &Path) -> bool {
 
 fn show(printer: &Printer, file: Option<&Path>) -> Result<Exit, Failure> {
     let config = files(file).and_then(|files| Config::load(&files)).map_err(|error| {
-        Failure::failed(error.to_string(), "every key with its default is in config/rooflined.toml")
+        let hint = match file {
+            Some(_) => "rooflinectl config show, without a file, prints every key",
+            None => "correct the file, or move it away to have the defaults",
+        };
+        Failure::failed(error.to_string(), hint)
     })?;
     match printer.format {
         Format::Human => printer.text(&config.to_toml())?,

@@ -162,11 +162,11 @@ impl Failure {
     }
 }
 
-/// Names the option that fills the field, where there is one. A sentence about a file begins with its path.
+/// Names the option that fills the field, where there is one. A sentence about a model or a file names it.
 fn name_option(message: &mut String, field: &mut Option<String>, hint: &mut Option<String>) {
     *message = name_options(message);
     *hint = hint.take().map(|hint| name_options(&hint));
-    if field.as_deref().is_some_and(|field| field.ends_with(".path")) {
+    if field.as_deref().is_some_and(|field| field.ends_with(".path") || field.ends_with(".model")) {
         *field = None;
     }
     match field.as_deref().and_then(option_for) {

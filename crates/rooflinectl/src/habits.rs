@@ -13,7 +13,7 @@ pub fn rows(table: &str) -> impl Iterator<Item = [&'static str; 3]> {
     })
 }
 
-/// What a table says of `name`, for the command `of` or, with `*`, for any.
+/// What a table says of `name`, for the command `of` or for any.
 pub fn tip(table: &str, of: &str, name: &str) -> Option<&'static str> {
     tips(table, of, name).next()
 }
@@ -21,5 +21,16 @@ pub fn tip(table: &str, of: &str, name: &str) -> Option<&'static str> {
 /// Everything that a table says of `name`.
 pub fn tips(table: &str, of: &str, name: &str) -> impl Iterator<Item = &'static str> {
     let lists = move |names: &str| names.split(' ').any(|known| known == name);
-    rows(table).filter(move |[known, names, _]| *known == of && lists(names)).map(|[_, _, tip]| tip)
+    rows(table)
+        .filter(move |[known, names, _]| (*known == of || *known == "*") && lists(names))
+        .map(|[_, _, tip]| tip)
+}
+
+/// A tip with the command and the value that were typed where it leaves places for them: `<COMMAND>`, `<MODE>`.
+pub fn filled(tip: &str, command: &str, value: Option<&str>) -> String {
+    let tip = tip.replace("<COMMAND>", command);
+    match tip.split_once('<').and_then(|(before, rest)| Some((before, rest.split_once('>')?))) {
+        Some((before, (name, after))) => format!("{before}{}{after}", value.unwrap_or(name)),
+        None => tip,
+    }
 }

@@ -213,6 +213,12 @@ fn check(printer: &Printer, file: &Path) -> Result<Exit, Failure> {
     for problem in problems {
         printer.line(&words::without_numbers(&problem.to_string()))?;
     }
+    if !problems.is_empty() {
+        printer.line(&format!(
+            "{}: docs/hardware.md has the keys of a description; for the daemon's configuration: rooflinectl config check {0}",
+            file.display()
+        ))?;
+    }
     for doubt in &doubts {
         printer.line(&format!("{}: warning: {doubt}", file.display()))?;
     }

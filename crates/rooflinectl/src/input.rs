@@ -791,7 +791,8 @@ pub fn product(sizes: &[String]) -> Result<(Op, [u64; 3]), Failure> {
     Ok((valid(Op::Gemm { m, n, k })?, [m, n, k]))
 }
 
-const fn example(kind: Kind) -> &'static str {
+/// An operation with its sizes.
+pub const fn example(kind: Kind) -> &'static str {
     match kind {
         Kind::Gemv => "gemv 4096 4096",
         Kind::Gemm => "gemm 64 4096 4096",
@@ -840,7 +841,8 @@ pub fn count(text: &str) -> Result<u64, String> {
 
 /// What was expected instead of `text`, which is not a whole number.
 fn no_count(text: &str, least: u64) -> String {
-    let expected = format!("expected a whole number from {least} to {MAX_DIMENSION}, such as 4096 or 4k");
+    let most = if whole(text) > Some(MAX_DIMENSION) { format!(" to {MAX_DIMENSION}") } else { String::new() };
+    let expected = format!("expected a whole number from {least}{most}, such as 4096 or 4k");
     let is_range = text.contains("..") || with_other_points(text).is_some();
     if let Some(meant) = units::count_meant(text).filter(|meant| (least..=MAX_DIMENSION).contains(meant)) {
         return format!("expected a whole number without a unit or separators: write {meant}");
@@ -945,6 +947,8 @@ pub fn bytes(text: &str) -> Result<f64, String> {
 const LEAST_BYTES: f64 = 1e6;
 /// Nobody means a slower clock by a number without a unit.
 const LEAST_MEGAHERTZ: f64 = 10.0;
+/// Nobody means more watts by a number without a unit.
+const MOST_WATTS: f64 = 3000.0;
 /// Nobody means more seconds by a number without a unit where a latency is limited.
 const MOST_SECONDS: f64 = 10.0;
 
@@ -1010,9 +1014,13 @@ pub fn megahertz(text: &str) -> Result<f64, String> {
 /// # Errors
 /// What is accepted, as a sentence.
 pub fn watts(text: &str) -> Result<f64, String> {
-    with_unit(text, &[("mW", 1e-3), ("kW", 1e3), ("W", 1.0), ("w", 1.0)]).ok_or_else(|| {
+    let power = with_unit(text, &[("mW", 1e-3), ("kW", 1e3), ("W", 1.0), ("w", 1.0)]).ok_or_else(|| {
         format!("expected a power above zero in W, mW or kW: 15W{}", units::or_write(text, &units::POWERS))
-    })
+    })?;
+    if power > MOST_WATTS && text.parse::<f64>().is_ok() {
+        return Err(format!("{text} alone is {text} W: write {text}mW or {text}W"));
+    }
+    Ok(power)
 }
 
 /// `8`, or `1..32` with both ends included.
@@ -1128,7 +1136,9 @@ pub fn format(text: &str) -> Result<WeightFormat, String> {
     text.parse().map_err(|error| match recipe(text) {
         Ok(Recipe::Gguf(mix)) if mix.base().format().is_some() => {
             let base = mix.base().format().map_or("", WeightFormat::key);
-            format!("{text:?} is a mix of formats, which a whole model has; most of it is {base}")
+            format!(
+                "{text:?} mixes formats, as only a whole model does; write {base}, in which most of it is"
+            )
         }
         _ => unknown(&error),
     })
@@ -1202,11 +1212,10 @@ pub fn precision(text: &str) -> Result<Precision, String> {
 /// The known keys.
 pub fn engine(text: &str) -> Result<Engine, String> {
     Engine::named(text).ok_or_else(|| {
-        if text.eq_ignore_ascii_case("all") {
-            return "leave the option out: every engine that runs there is compared".to_owned();
-        }
-        if text.contains(',') {
-            return format!("name one; rooflinectl recommend compares several: --engines {text}");
+        if is_all(text) || text.contains(',') {
+            return format!(
+                "name one, or leave it out for the recommended one; to compare several: rooflinectl recommend MODEL --engines {text}"
+            );
         }
         if let Some(other) = meant::value_of_another("engine", text) {
             return other;

@@ -11,6 +11,7 @@ use clap_mangen::Man;
 use super::args::Cli;
 use super::failure::Failure;
 use super::output::Printer;
+use rooflined_core::near::Near;
 
 /// Prints the page of a command, of the program where none is named; with `dir`, writes a page for each.
 ///
@@ -29,9 +30,12 @@ pub fn run(printer: &Printer, command: &[String], dir: Option<&Path>) -> Result<
                 return Failure::usage("pages have no sections here")
                     .with_hint(format!("rooflinectl man {}", names.join(" ")));
             }
-            Failure::usage(format!("there is no command {:?}", command.join(" "))).with_hint(
-                "rooflinectl --help lists all; to write a page for each: rooflinectl man --dir DIR",
-            )
+            let near =
+                Near::of(names.first().unwrap_or(&""), root.get_subcommands().map(clap::Command::get_name));
+            let all = "rooflinectl --help lists all; to write a page for each: rooflinectl man --dir DIR";
+            let hint =
+                near.first().map_or(all.to_owned(), |near| format!("did you mean rooflinectl man {near}?"));
+            Failure::usage(format!("there is no command {:?}", command.join(" "))).with_hint(hint)
         })?;
         let mut page = Vec::new();
         Man::new(of.clone()).render(&mut page).map_err(|error| {

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::failure::Failure;
 use super::habits;
 use super::options::is_option;
+use super::units;
 
 use rooflined_core::hardware::registry;
 use rooflined_core::near::Near;
@@ -12,9 +13,6 @@ use rooflined_models::foreign;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
 use rooflined_predict::Engine;
-
-/// Units that stand alone where a space was typed before them.
-const UNITS: [&str; 11] = ["W", "w", "GB", "GiB", "MB", "ms", "us", "s", "%", "k", "min"];
 
 /// Whether a name ends as model files do.
 pub fn ends_as_file(text: &str) -> bool {
@@ -37,7 +35,8 @@ pub fn format(name: &str) -> Option<String> {
     let plain = bare.strip_prefix("ud").unwrap_or(&bare);
     if ["auto", "default", "none", "any", "all"].contains(&plain) {
         return Some(
-            "leave the option out for the usual choice, or name formats of rooflinectl formats".to_owned(),
+            "leave the option out for the usual choice, or name one; rooflinectl formats lists all"
+                .to_owned(),
         );
     }
     let ours = habits::tip("formats", "*", plain)?;
@@ -55,7 +54,10 @@ fn model(name: &str) -> Option<(&'static str, Option<String>)> {
     let name = if name.contains("/resolve/") || name.contains("/blob/") { last(name) } else { name };
     let name = name.strip_suffix(".gguf").unwrap_or(name);
     let known = [name, last(name)].into_iter().find_map(|name| Some((name, models().get(name).ok()?)));
-    let (name, known) = known?;
+    let Some((name, known)) = known else {
+        let (name, format) = name.rsplit_once('/')?;
+        return Some((&models().get(name).ok()?.key, Some(format.parse::<Recipe>().ok()?.key().to_owned())));
+    };
     Some((&known.key, models().stored_in(name).map(|format| format.key().to_owned())))
 }
 
@@ -83,8 +85,10 @@ pub fn joined(path: &str, words: &[String]) -> Option<String> {
     match path {
         "hardware show" => hardware_of_words(&parts),
         "models show" => model_of_words(&words[at..]).map(str::to_owned),
-        _ if parts.len() == 2 && UNITS.contains(&parts[1]) => Some(parts.concat()),
-        _ => Some(parts.join("_")).filter(|name| is_mode(name)),
+        _ => match (parts.as_slice(), parts.get(1).and_then(|unit| units::meant(unit))) {
+            ([number, _], Some(unit)) => Some(format!("{number}{unit}")),
+            _ => Some(parts.join("_")).filter(|name| is_mode(name)),
+        },
     }
 }
 
@@ -154,7 +158,7 @@ pub fn instead(name: &str, near: &Near) -> String {
     }
     if is_parameters(name) {
         return format!(
-            "it is a size: name the model too, such as qwen3-4b; rooflinectl models list {name} shows all of it"
+            "it is a size, not a name; rooflinectl models list {name} shows the models of that size"
         );
     }
     if let Some(kind) = foreign::of_published(name) {
@@ -164,9 +168,7 @@ pub fn instead(name: &str, near: &Near) -> String {
         let example = match sizes.len() {
             2 => format!("gemv {}", sizes.join(" ")),
             3 => format!("gemm {}", sizes.join(" ")),
-            _ => format!(
-                "gemv {name} {name}; for a server at port {name}: rooflinectl observe --from {name}, or explain --port {name}"
-            ),
+            _ => format!("gemv {name} {name}"),
         };
         return format!("sizes follow an operation, with spaces: {example}");
     }
@@ -200,9 +202,11 @@ pub fn model_of_words(words: &[String]) -> Option<&'static str> {
 /// What to do about a path where nothing is.
 pub fn instead_of_path(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let more = match (known_model(&name), foreign::of_name(&name)) {
+    let kind = foreign::of_published(&name).as_ref().map(|kind| kind.instead);
+    let kind = kind.or_else(|| foreign::of_name(&name).map(|kind| kind.instead));
+    let more = match (known_model(&name), kind) {
         (Some(model), _) => format!("a known model needs no file: {model}"),
-        (None, Some(kind)) => kind.instead.to_owned(),
+        (None, Some(instead)) => instead.to_owned(),
         (None, None) => "rooflinectl models list shows the models that need no file".to_owned(),
     };
     format!("check the path; {more}")
@@ -263,7 +267,7 @@ pub fn runner(words: &[String]) -> Option<String> {
     })
 }
 
-/// A word behind a model, which takes none.
+/// A word after a model, which takes none.
 pub fn misplaced(word: &str) -> Failure {
     if word.starts_with(|of: char| of.is_ascii_digit() || of == '-') && !is_mode(word) {
         return Failure::usage(format!("a model takes no sizes, but {word:?} was given")).with_hint(
@@ -274,20 +278,23 @@ pub fn misplaced(word: &str) -> Failure {
         return Failure::usage(format!("{word:?} is a second model, and one is asked about at a time"))
             .with_hint(format!("to compare several, with commas: rooflinectl sweep MODEL,{word}"));
     }
-    let failure = Failure::usage(format!("{word:?} is not expected behind the model"));
+    let failure = Failure::usage(format!("{word:?} is not expected after the model"));
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
     let name = name.trim_start_matches('/');
     if is_option(name) {
+        let example = habits::tip("values", "*", name).unwrap_or_default();
+        let value = if value.is_empty() { example } else { value };
         return failure.with_hint(format!("write --{name} {value}").trim_end());
     }
     match option(word) {
         Some((_, option)) => {
             failure.with_hint(format!("write {option}; several values of one option go with commas"))
         }
-        None if UNITS.contains(&word) => {
-            failure.with_hint(format!("write a number and its unit without a space: 15{word}"))
-        }
-        None => failure.with_hint("every option begins with two hyphens; --help lists them"),
+        None => failure.with_hint(match units::meant(word) {
+            Some("") => "write the number of a rate without a unit: 20".to_owned(),
+            Some(unit) => format!("write a number and its unit without a space: 15{unit}"),
+            None => "every option begins with two hyphens; --help lists them".to_owned(),
+        }),
     }
 }
 

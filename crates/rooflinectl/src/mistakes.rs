@@ -28,6 +28,20 @@ fn pasted_dash(words: &[String]) -> Option<Failure> {
     })
 }
 
+/// An option of another program with one hyphen, of which the parser takes the first letter for one of ours: `-hf`, `-ot`.
+pub fn glued_option(words: &[String], root: &Command) -> Option<Failure> {
+    let mut options = words.iter().skip(1).take_while(|word| *word != "--");
+    let whole = options.find_map(|word| {
+        let whole = word.split('=').next()?;
+        let name = whole.strip_prefix('-').filter(|name| name.len() > 1 && name.starts_with(['h', 'o']))?;
+        let mut known = ["options", "left out"].into_iter().filter_map(|table| habits::tip(table, "*", name));
+        (FILES.contains(&name) || known.next().is_some()).then_some(whole)
+    })?;
+    let (path, command) = above(root, words, whole);
+    let tip = tip_for_option(whole, &path, command, root, words)?;
+    Some(Failure::usage(format!("unexpected argument '{whole}' found")).with_hint(tip))
+}
+
 /// A mistake that only the whole command line shows.
 pub fn of_words(words: &[String]) -> Option<Failure> {
     let split = || meant::split_hardware(words).or_else(|| meant::split_list(words));
@@ -59,7 +73,7 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
         ErrorKind::InvalidSubcommand => {
             let Some(typed) = typed(ContextKind::InvalidSubcommand) else { return error };
             let (_, above) = above(root, words, &typed);
-            if let Some(tip) = command_for(above.get_name(), &typed) {
+            if let Some(tip) = command_for(root, above.get_name(), &typed, words) {
                 error.remove(ContextKind::SuggestedSubcommand);
                 advise(&mut error, tip);
                 return error;
@@ -134,16 +148,18 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             error.remove(ContextKind::Suggested);
             let whole = whole_word(words, &typed);
             if let Some(option) = option_before(words, whole).filter(|_| is_negative(whole)) {
-                let message = format!("invalid value '{whole}' for '{option}': expected more than zero\n");
+                let plain = whole.trim_start_matches('-');
+                let message =
+                    format!("invalid value '{whole}' for '{option}': it is negative; write {plain}\n");
                 return Error::raw(ErrorKind::ValueValidation, message);
             }
             let (path, command) = above(root, words, whole);
             // The parser's own usage has options in it that are only spelt alike.
             error.insert(ContextKind::Usage, ContextValue::StyledStr(usage(root, &path)));
             error.insert(ContextKind::InvalidArg, ContextValue::String(whole.to_owned()));
-            let tip = match whole.strip_prefix('-') {
-                Some(name) => tip_for_option(name.trim_start_matches('-'), command, root),
-                None => tip_for_word(whole, &path, command, words),
+            let tip = match whole.starts_with('-') {
+                true => tip_for_option(whole, &path, command, root, words),
+                false => tip_for_word(whole, &path, command, words),
             };
             if let Some(tip) = tip {
                 advise(&mut error, tip);
@@ -177,6 +193,14 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             else {
                 return error;
             };
+            let (path, _) = above(root, words, &typed);
+            let port = typed.parse::<u16>().ok().filter(|_| argument.starts_with("[WHAT]"));
+            if let ("explain" | "observe", Some(port)) = (path.as_str(), port) {
+                let option = if path == "explain" { "port" } else { "from" };
+                let message =
+                    format!("a port follows an option\nhint: rooflinectl {path} --{option} {port}\n");
+                return Error::raw(ErrorKind::ValueValidation, message);
+            }
             let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             if let Some((what, next)) = why.split_once("; ").filter(|_| argument.starts_with("[WHAT]")) {
                 // One of a list is named already.
@@ -227,8 +251,13 @@ fn prior(error: &Error) -> Option<String> {
 
 /// What to write instead of a value that its option does not take, where the refusal itself does not say.
 fn tip_for_value(typed: &str, option: &str, why: &str) -> Option<String> {
-    if why.contains("write ") {
+    if why.contains("write ") || why.contains("leave ") {
         return None;
+    }
+    if typed.eq_ignore_ascii_case("max") && option.starts_with("--context") {
+        return Some(
+            "give a number; rooflinectl models show MODEL has the most that the model takes".to_owned(),
+        );
     }
     if ["auto", "default", "none", "max", "all", "any"].contains(&typed.to_ascii_lowercase().as_str()) {
         return Some(format!("leave {option} out for its default, which --help states"));
@@ -285,14 +314,23 @@ fn suggest(error: &mut Error, kind: ContextKind, names: Vec<String>) {
 }
 
 /// What to type instead of `typed`, which is not a command of `above`.
-fn command_for(above: &str, typed: &str) -> Option<String> {
+fn command_for(root: &Command, above: &str, typed: &str, words: &[String]) -> Option<String> {
+    let rest: Vec<&str> =
+        words.iter().skip_while(|word| *word != typed).skip(1).map(String::as_str).collect();
+    // `set mode 15W`
+    if let Some(first) = rest.first().filter(|_| above == root.get_name())
+        && root.find_subcommand(first).is_some_and(|first| first.find_subcommand(typed).is_some())
+    {
+        return Some(format!("rooflinectl {first} {typed} {}", rest[1..].join(" ")).trim_end().to_owned());
+    }
+    let value = rest.iter().copied().find(|word| !word.starts_with('-'));
     let shows = |what: &str| Some(format!("rooflinectl {what} show {typed}"));
     match (habits::tip("commands", above, typed), above) {
-        (Some(tip), _) => Some(tip.to_owned()),
+        (Some(tip), _) => Some(habits::filled(tip, above, value)),
         (None, "models") if models().get(typed).is_ok() => shows("models"),
         (None, "hardware") if super::hardware::load_registry().get(typed).is_some() => shows("hardware"),
         // Modes are named by their watts or in capitals.
-        (None, "rooflinectl") => question_about(typed),
+        (None, "rooflinectl") => question_about(typed, &rest),
         (None, "mode")
             if typed.contains(|letter: char| letter.is_ascii_digit() || letter.is_ascii_uppercase()) =>
         {
@@ -303,12 +341,17 @@ fn command_for(above: &str, typed: &str) -> Option<String> {
 }
 
 /// What is probably asked about something that was named without a command: `rooflinectl qwen3-4b`.
-fn question_about(typed: &str) -> Option<String> {
+fn question_about(typed: &str, rest: &[&str]) -> Option<String> {
     if let Some(model) = meant::model_or_file(typed) {
         return Some(format!("rooflinectl recommend {model}, or rooflinectl predict {model}"));
     }
-    if input::Kind::from_str(typed, true).is_ok() {
-        return Some(format!("rooflinectl predict {typed} with its sizes"));
+    if let Ok(kind) = input::Kind::from_str(typed, true) {
+        let example = if rest.is_empty() {
+            input::example(kind).to_owned()
+        } else {
+            format!("{typed} {}", rest.join(" "))
+        };
+        return Some(format!("rooflinectl predict {example}"));
     }
     if typed.parse::<u16>().is_ok() {
         return Some(format!("for the server at this port: rooflinectl explain --port {typed}"));
@@ -349,8 +392,36 @@ fn is_negative(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|of: char| of.is_ascii_digit() || of == '.'))
 }
 
-const THIS_MACHINE: &str =
-    "this command looks at this machine alone; predict, recommend and sweep take --hardware";
+/// What to do where a command that takes no hardware is asked about other hardware.
+fn this_machine(path: &str) -> String {
+    if path.starts_with("models") {
+        return "leave it out: a model is the same everywhere; for one machine: rooflinectl predict MODEL --hardware BOARD".to_owned();
+    }
+    format!(
+        "{path} is about this machine alone; on a board over ssh: rooflinectl --ssh HOST {path}; predict, recommend and sweep take --hardware"
+    )
+}
+
+/// The value that was given with an option.
+fn value_after<'a>(words: &'a [String], whole: &str) -> Option<&'a str> {
+    let mut words = words.iter().map(String::as_str).skip_while(|word| word.split('=').next() != Some(whole));
+    let own = words.next()?.split_once('=').map(|(_, value)| value);
+    own.or_else(|| words.next().filter(|next| !next.starts_with('-')))
+}
+
+/// The command line with an option that was written before the command which has it moved to its end.
+fn moved(whole: &str, root: &Command, words: &[String]) -> Option<String> {
+    let at = words.iter().position(|word| word.split('=').next() == Some(whole))?;
+    let to = at + words[at..].iter().position(|word| root.find_subcommand(word).is_some())?;
+    let has = has_option(root.find_subcommand(&words[to])?, whole.trim_start_matches('-'));
+    has.then(|| format!("rooflinectl {} {}", words[to..].join(" "), words[at..to].join(" ")))
+}
+
+/// Options of other programs that name a model, a file or what else a command takes without an option.
+const FILES: [&str; 15] = [
+    "m", "model", "models", "mode", "hf", "hfr", "hf-repo", "repo", "onnx", "f", "file", "config", "shell",
+    "input", "key",
+];
 
 /// What to type instead of a word that `command` does not take.
 fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) -> Option<String> {
@@ -358,18 +429,15 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
         return Some(tip.to_owned());
     }
     match path {
-        "formats" => Some(match typed.parse::<Recipe>() {
-            Ok(_) => {
-                format!("it lists all; of a model in one: rooflinectl models show MODEL --format {typed}")
-            }
-            Err(_) => "it lists all formats, and takes no name".to_owned(),
-        }),
+        "formats" if typed.parse::<Recipe>().is_ok() => Some(format!(
+            "formats takes no name; for a model in this format: rooflinectl models show MODEL --format {typed}"
+        )),
         "board" => {
             let registry = super::hardware::load_registry();
             let known = registry.get(typed).map(|_| typed.to_owned());
             let key = known.or_else(|| registry.near(typed).first().map(str::to_owned));
-            let key = key.as_deref().unwrap_or("KEY");
-            Some(format!("it shows this machine; of another: rooflinectl hardware show {key}"))
+            let key = key.as_deref().unwrap_or("BOARD");
+            Some(format!("board shows this machine; for another: rooflinectl hardware show {key}"))
         }
         "servers" if typed.parse::<u16>().is_ok() => Some(format!(
             "it lists what was watched in the last hour; to watch this one: rooflinectl observe --from {typed}, to ask why it is slow: rooflinectl explain --port {typed}"
@@ -388,7 +456,7 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
             "it starts llama-server: rooflinectl run -- llama-server -m MODEL.gguf; to predict: rooflinectl recommend {typed}"
         )),
         "hold" if meant::option(typed).is_some_and(|(kind, _)| kind == "mode") => {
-            Some(format!("write --mode {typed}, or --max-power 15W, and the command behind --"))
+            Some(format!("rooflinectl hold --mode {typed} -- COMMAND"))
         }
         _ if command.get_positionals().any(clap::Arg::is_last_set) => {
             Some(format!("put -- in front of the command: -- {typed}"))
@@ -403,7 +471,7 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
                     let key = registry.get(typed).map_or(typed, |known| known.key.as_str()).to_owned();
                     Some(format!("did you mean --simulate {key}?"))
                 }
-                Some(("hardware", _)) if takes_none => Some(THIS_MACHINE.to_owned()),
+                Some(("hardware", _)) if takes_none => Some(this_machine(path)),
                 _ if typed.parse::<u16>().is_ok() && has_option(command, "listen") => {
                     Some(format!("did you mean --listen {typed}?"))
                 }
@@ -411,10 +479,7 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
                     let unit = if typed.ends_with(|of: char| of.is_ascii_digit()) { "s" } else { "" };
                     Some(format!("did you mean --interval {typed}{unit}?"))
                 }
-                _ if takes_none && ["list", "ls", "show", "get", "all", "status"].contains(&typed) => {
-                    Some(format!("leave it out: rooflinectl {path}"))
-                }
-                _ if takes_none => Some(format!("rooflinectl {path} takes no name")),
+                _ if takes_none => Some(format!("leave it out: rooflinectl {path}")),
                 // The word that took its place may belong to an option.
                 _ => words.iter().filter_map(|word| meant::option(word)).find_map(|(long, written)| {
                     let long = [long.to_owned(), format!("{long}s")].into_iter().find(|long| has_option(command, long))?;
@@ -430,29 +495,50 @@ fn has_option(command: &Command, long: &str) -> bool {
     command.get_arguments().any(|argument| !argument.is_hide_set() && argument.get_long() == Some(long))
 }
 
-/// What to type instead of an option, here without its hyphens, that `command` does not have.
-fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<String> {
+/// What to type instead of an option that `command` does not have.
+fn tip_for_option(
+    whole: &str,
+    path: &str,
+    command: &Command,
+    root: &Command,
+    words: &[String],
+) -> Option<String> {
     // Programs that others wrote in C++ or Python have capitals and underscores in their options.
-    let plain = name.to_ascii_lowercase().replace('_', "-");
+    let plain = whole.trim_start_matches('-').to_ascii_lowercase().replace('_', "-");
     let name = plain.as_str();
+    let value = value_after(words, whole);
+    let filled = |tip: &str| Some(habits::filled(tip, path, value));
     // The options of every command are the program's.
     let has = |long: &str| has_option(command, long) || has_option(root, long);
-    if let Some(tip) = habits::tip("options of a command", command.get_name(), name) {
-        return Some(tip.to_owned());
+    let mut tables = ["options of a command", "words"].into_iter();
+    if let Some(tip) = tables.find_map(|table| habits::tip(table, command.get_name(), name)) {
+        return filled(tip);
     }
-    if let Some(tip) = habits::tip("words", command.get_name(), name) {
-        return Some(tip.to_owned());
+    if let Some(moved) = moved(whole, root, words) {
+        return Some(format!("write it after the command: {moved}"));
     }
     match name {
-        "json" | "csv" | "jsonl" | "prom" | "env" => return Some(format!("rooflinectl … -o {name}")),
+        "json" | "csv" | "jsonl" | "prom" | "env" => return Some(format!("write -o {name}")),
         "format" if !has("formats") => {
             return Some("the format of the output is -o json, csv, prom or env".to_owned());
         }
         "all-modes" if has("modes") => return Some("did you mean --modes all?".to_owned()),
         "all-formats" if has("formats") => return Some("did you mean --formats all?".to_owned()),
         "decode" | "prefill" if has("phase") => return Some(format!("--phase {name}")),
-        "model" | "m" if command.get_positionals().next().is_some() => {
-            return Some("name the model without an option, such as qwen3-4b".to_owned());
+        _ if FILES.contains(&name) && command.get_positionals().any(|own| !own.is_last_set()) => {
+            let plain = words.iter().skip(1).map(|word| match word.split_once('=') {
+                Some((option, value)) if option == whole => value,
+                _ if word == whole => {
+                    if value.is_some() {
+                        ""
+                    } else {
+                        "NAME"
+                    }
+                }
+                _ => word,
+            });
+            let plain: Vec<&str> = plain.filter(|word| !word.is_empty()).collect();
+            return Some(format!("write it without an option: rooflinectl {}", plain.join(" ")));
         }
         "v" if command.get_name() == root.get_name() => return Some("rooflinectl --version".to_owned()),
         "v" | "verbose" | "debug" => return Some("leave it out; -o json has every field".to_owned()),
@@ -462,32 +548,25 @@ fn tip_for_option(name: &str, command: &Command, root: &Command) -> Option<Strin
         "color" | "colour" | "no-color" | "no-colour" | "plain" => {
             return Some("leave it out; --ascii prints plain text".to_owned());
         }
-        "hardware" if command.get_name() == root.get_name() => {
-            return Some("write it behind the command: rooflinectl predict MODEL --hardware KEY".to_owned());
-        }
-        "hardware" if command.get_name() == "formats" => {
-            return Some(
-                "leave it out; of one machine: rooflinectl sweep MODEL --hardware KEY --formats all"
-                    .to_owned(),
-            );
-        }
-        "hardware" => return Some(THIS_MACHINE.to_owned()),
         _ => {}
     }
     let mut meant = habits::tips("options", "*", name).flat_map(|ours| ours.split(' '));
     if let Some(ours) = meant.find(|ours| has(ours)) {
         return Some(format!("did you mean --{ours}?"));
     }
+    if name == "hardware" {
+        return Some(this_machine(path));
+    }
     if let Some(tip) = habits::tip("left out", "*", name).filter(|_| has("hardware")) {
-        return Some(tip.to_owned());
+        return filled(tip);
     }
     // A value that was written as an option: `--fp16`, `--vllm`.
     for spelling in [name.to_owned(), name.replace('-', "_")] {
         let Some((long, _)) = meant::option(&spelling) else { continue };
         if let Some(long) = [long.to_owned(), format!("{long}s")].into_iter().find(|long| has(long)) {
-            let network = if has("size") { "; of an .onnx file, --precision fp16" } else { "" };
-            let network = if long.starts_with("format") { network } else { "" };
-            return Some(format!("write --{long} {spelling}{network}"));
+            let of_network = has("precision") && words.iter().any(|word| word.ends_with(".onnx"));
+            let long = if of_network && long.starts_with("format") { "precision" } else { &long };
+            return Some(format!("write --{long} {spelling}"));
         }
     }
     if name.len() == 1 {
@@ -541,7 +620,7 @@ mod tests {
             ("rooflinectl help mode lst", "tip: a similar subcommand exists: 'list'"),
             ("rooflinectl status -o cvs", "tip: a similar value exists: 'csv'"),
             ("rooflinectl predict llama-3.1-8b --phase decod", "tip: a similar value exists: 'decode'"),
-            ("rooflinectl serve", "tip: the daemon has it: rooflined serve"),
+            ("rooflinectl serve", "tip: to serve a model: rooflinectl run"),
         ] {
             let text = said(line);
             assert!(text.contains(expected), "{line}: {text}");

@@ -44,8 +44,9 @@ fn list(printer: &Printer, word: Option<&str>) -> Result<(), Failure> {
         answer.models.retain(is_meant);
         if answer.models.is_empty() {
             let near = models().near(word);
-            return Err(Failure::usage(format!("no model has {word:?} in its name"))
-                .with_hint(near.hint("rooflinectl models list shows all; of another model give its file")));
+            return Err(Failure::usage(format!("no model has {word:?} in its name")).with_hint(near.hint(
+                "rooflinectl models list shows all; for another model: rooflinectl models inspect FILE",
+            )));
         }
     }
     if printer.format != Format::Human {
@@ -86,7 +87,7 @@ fn show(
 ) -> Result<(), Failure> {
     let known = models().get(key).map_err(|error| {
         let hint = if Path::new(key).exists() {
-            format!("of a file: rooflinectl models inspect {key}")
+            format!("for a file: rooflinectl models inspect {key}")
         } else {
             error.hint("rooflinectl models list shows all")
         };
@@ -108,8 +109,11 @@ fn load(printer: &Printer, path: &Path) -> Result<modelfile::ModelFile, Failure>
     }
     if let Some(key) = path.to_str().filter(|key| !path.exists() && !names_file(key)) {
         let near = models().near(key);
-        let all = "Of a known model: rooflinectl models show KEY; of another give the path of a file";
-        return Err(Failure::usage(format!("there is no file {key}")).with_hint(near.hint(all)));
+        let known = near.first().unwrap_or("MODEL");
+        let hint = format!(
+            "for a known model: rooflinectl models show {known}; for another give the path of its file"
+        );
+        return Err(Failure::usage(format!("there is no file {key}")).with_hint(hint));
     }
     let _working = Working::new(printer, Counted::Nothing, "reading the model's files");
     modelfile::load(path).map_err(|error| Failure::of_file(&error, error.hint()))

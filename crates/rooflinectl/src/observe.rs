@@ -304,7 +304,7 @@ pub fn address_of(process: &Process) -> Result<Address, Failure> {
     port.map(Address::local).ok_or_else(|| match process.shows_sockets() {
         true => Failure::failed(
             format!("process {} listens on no port, so it is not a server", process.pid),
-            "look for the server with: ss -ltnp; of another program give the rate that you measured: \
+            "look for the server with: ss -ltnp; for another program give the rate that you measured: \
              rooflinectl explain MODEL --engine torch --tokens-per-s RATE --pid PID",
         ),
         false => Failure::failed(

@@ -29,7 +29,8 @@ pub fn program<C: Parser>(run: impl FnOnce(C) -> Result<Exit, Failure>) -> ExitC
     let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            if let Some(failure) = mistakes::of_words(&words).filter(|_| error.use_stderr()) {
+            let of_words = || mistakes::of_words(&words).filter(|_| error.use_stderr());
+            if let Some(failure) = mistakes::glued_option(&words, &C::command()).or_else(of_words) {
                 report(&failure);
                 return ExitCode::from(failure.code());
             }

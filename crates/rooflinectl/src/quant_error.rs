@@ -75,12 +75,17 @@ pub fn run(printer: &Printer, args: &QuantErrorArgs) -> Result<(), Failure> {
 fn unreadable(path: &Path, error: &TensorError) -> Failure {
     match error {
         // Hints of other commands take what has no weights too.
-        TensorError::Model(error) if error.hint().contains("config.json") => {
+        TensorError::Model(error) if error.hint().contains("config.json") || is_other(path) => {
             Failure::of_file(error, "give a .gguf or .safetensors file with weights of 16 or 32 bits")
         }
         TensorError::Model(error) => Failure::of_file(error, error.hint()),
         error => Failure::failed(format!("{} {error}", path.display()), error.hint()),
     }
+}
+
+/// Whether a file that is here is not called as one with weights.
+fn is_other(path: &Path) -> bool {
+    path.is_file() && path.extension().is_none_or(|end| end != "gguf" && end != "safetensors")
 }
 
 /// One format over all tensors.

@@ -98,7 +98,7 @@ pub fn write_svg(chart: &Chart, file: &std::path::Path) -> Result<(), Failure> {
     std::fs::write(file, svg::render(chart)).map_err(|error| {
         Failure::failed(
             format!("{} cannot be written: {error}", file.display()),
-            "name a file in a directory of yours",
+            "name a file in a directory that exists and that you may write to",
         )
     })
 }

@@ -36,12 +36,12 @@ pub async fn run(context: &mut Context, args: &LaunchArgs) -> Result<Exit, Failu
     if observe::program(&command) != Program::LlamaServer {
         let own = command[0].rsplit('/').next().unwrap_or_default();
         let start = habits::tip("run", "*", own).unwrap_or(
-            "rooflinectl recommend MODEL --engine ENGINE prints the command; start it with rooflinectl hold -- COMMAND",
+            "start it as usual, with what rooflinectl recommend MODEL --engine ENGINE prints; then watch it: rooflinectl observe --from PORT",
         );
         return Err(Failure::usage(format!(
             "{own:?} is not llama-server, the only program that run can start"
         ))
-        .with_hint(format!("{start}; to learn its rate: rooflinectl observe --from PORT")));
+        .with_hint(start));
     }
     let settings = Settings::read(&command, &environment);
     let request = request(args, &settings)?;

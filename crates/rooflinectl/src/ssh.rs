@@ -18,6 +18,10 @@ pub fn run(host: &str, args: impl Iterator<Item = OsString>) -> Result<Exit, Fai
     if host.is_empty() || host.starts_with('-') {
         return Err(Failure::usage(format!("{host:?} is not a host")));
     }
+    if let Some((name, _)) = host.split_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()) {
+        return Err(Failure::usage(format!("{host} names a port, which ssh takes with ssh:// before it"))
+            .with_hint(format!("write --ssh ssh://{host}, or --ssh {name} with the port in ~/.ssh/config")));
+    }
     let status = Command::new("ssh")
         .args(["-o", CONNECT])
         .arg("--")

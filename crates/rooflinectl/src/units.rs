@@ -16,28 +16,43 @@ pub const SIZES: [(&str, &[&str]); 8] = [
     ("mi", &["MiB"]),
     ("gi", &["GiB"]),
     ("ti", &["TiB"]),
-    ("k kb kib kilobytes", &["kB", "KiB"]),
-    ("m mb mib megabytes mbyte mbytes", &["MB", "MiB"]),
-    ("g gb gib gig gigs gigabytes gbyte gbytes", &["GB", "GiB"]),
-    ("t tb tib terabytes", &["TB", "TiB"]),
+    ("k kilobytes", &["kB", "KiB"]),
+    ("m megabytes mbyte mbytes", &["MB", "MiB"]),
+    ("g gig gigs gigabytes gbyte gbytes", &["GB", "GiB"]),
+    ("t terabytes", &["TB", "TiB"]),
 ];
+/// Nobody means megawatts.
 pub const POWERS: [(&str, &[&str]); 3] =
-    [("watt watts", &["W"]), ("mw milliwatt milliwatts", &["mW"]), ("kw kilowatt kilowatts", &["kW"])];
+    [("MW watt watts", &["W"]), ("milliwatt milliwatts", &["mW"]), ("kilowatt kilowatts", &["kW"])];
 pub const SHARES: [(&str, &[&str]); 1] = [("pct percent p", &["%"])];
 pub const CLOCKS: [(&str, &[&str]); 3] =
-    [("mhz megahertz m", &["MHz"]), ("ghz gigahertz g", &["GHz"]), ("khz", &["kHz"])];
+    [("megahertz m", &["MHz"]), ("gigahertz g", &["GHz"]), ("kilohertz", &["kHz"])];
 /// Of plain rates: they have none here.
 const RATES: [(&str, &[&str]); 1] = [("tok/s t/s tokens/s tps tok/sec tokens/sec /s fps hz", &[""])];
+
+/// Our ways to write a unit: as it is spelt, or else in other capitals.
+fn find(unit: &str, units: &Units) -> Option<&'static [&'static str]> {
+    let named = |is: &dyn Fn(&str) -> bool| {
+        let is_one = |(names, ours): &&(&'static str, &'static [&'static str])| {
+            names.split(' ').chain(ours.iter().copied()).any(is)
+        };
+        units.iter().find(is_one).map(|(_, ours)| *ours)
+    };
+    named(&|name| name == unit).or_else(|| named(&|name| name.eq_ignore_ascii_case(unit)))
+}
+
+/// The unit that a word alone stands for, as it is written here; empty for one of rates.
+pub fn meant(word: &str) -> Option<&'static str> {
+    let all: [&Units; 6] = [&POWERS, &TIMES, &SIZES, &SHARES, &CLOCKS, &RATES];
+    all.into_iter().find_map(|units| find(word, units)?.first().copied())
+}
 
 /// `; write 8GB or 8GiB`; empty where nobody knows what is meant.
 pub fn or_write(text: &str, units: &Units) -> String {
     let Some((number, unit)) = number_and_unit(text) else { return String::new() };
     let units = if units.is_empty() { &RATES } else { units };
-    let ours = |(names, ours): &(&'static str, &'static [&'static str])| {
-        names.split(' ').any(|name| name == unit.to_lowercase()).then_some(*ours)
-    };
     let is_ours = units.iter().flat_map(|(_, ours)| *ours).any(|own| *own == unit);
-    let written: Vec<String> = match units.iter().find_map(ours) {
+    let written: Vec<String> = match find(&unit, units) {
         _ if unit.is_empty() || is_ours => vec![format!("{number}{unit}")],
         Some(ours) => ours.iter().map(|unit| format!("{number}{unit}")).collect(),
         None => return String::new(),
@@ -52,8 +67,7 @@ pub fn or_write(text: &str, units: &Units) -> String {
 /// The number of a rate that was written with its unit: `10` of `10tok/s`.
 pub fn rate_in(text: &str) -> Option<String> {
     let (number, unit) = number_and_unit(text)?;
-    let (names, _) = RATES.first()?;
-    names.split(' ').any(|name| name == unit.to_lowercase()).then_some(number)
+    find(&unit, &RATES).filter(|_| !unit.is_empty()).map(|_| number)
 }
 
 /// A whole number that was written with a unit, separators or an exponent: `4kb`, `4,096`, `1e3`, `1M`.

@@ -202,6 +202,20 @@ pub fn drafted(
 /// Tokens by which vocabularies of one family differ: what llama.cpp allows (`SPEC_VOCAB_MAX_SIZE_DIFFERENCE`).
 const MOST_OTHER_TOKENS: u64 = 128;
 
+/// The smallest known model with the vocabulary of a larger one, of the same family where there is one.
+fn drafter_for(model: &Model) -> Option<&'static str> {
+    let vocabulary = model.architecture.vocab;
+    let smaller = models().all().filter(|known| {
+        known.architecture.vocab.abs_diff(vocabulary) <= MOST_OTHER_TOKENS
+            && !known.model(Recipe::of(WeightFormat::Bf16)).is_encoder()
+    });
+    let sizes = smaller.filter_map(|known| Some((known.published_parameters?, known)));
+    let least = sizes
+        .filter(|(parameters, _)| *parameters < model.parameters())
+        .min_by_key(|(parameters, known)| (known.family != model.family, *parameters));
+    least.map(|(_, known)| known.key.as_str())
+}
+
 /// Files of one name in two directories are two models, and so are two sets of fields of one kind.
 fn filed_under(wanted: Option<&Value>, model: &Model) -> String {
     match wanted {
@@ -317,8 +331,12 @@ fn speculation(
         (DraftKind::Draft, None) => {
             return Err(Code::MissingField.at(
                 at("draft_model"),
-                "kind draft needs the model that drafts",
-                "add \"draft_model\":\"llama-3.2-1b\", a small model with the same vocabulary",
+                "speculation of kind draft needs a model that drafts",
+                drafter_for(model).map_or("name a smaller model of the same family".to_owned(), |key| {
+                    format!(
+                        "add \"draft_model\":\"{key}\", a small model with the same vocabulary; for example with \"draft_tokens\":4 and \"acceptance_ratio\":0.7"
+                    )
+                }),
             ));
         }
         (DraftKind::Mtp | DraftKind::Ngram, Some(_)) => {
@@ -465,7 +483,7 @@ fn run_request(
         let given = given.join(" and ");
         return Err(Code::InvalidDimension.at(
             format!("{path}.window_tokens"),
-            format!("window_tokens {room} has no room for {given}, which fill {filled}"),
+            format!("window_tokens {room} has no room for {given}"),
             format!("give window_tokens {filled} or more, or leave it out"),
         ));
     }
@@ -566,7 +584,10 @@ fn resolved(
                 return Err(Code::InvalidField.at(
                     format!("{path}.format"),
                     format!("{:?} is stored in {stored}, and the format is {recipe}", shorten(key)),
-                    "leave the format out, or name the model without its storage",
+                    format!(
+                        "leave the format out, or name {} without how it is stored",
+                        models().get(key).map_or("the model", |known| &known.key)
+                    ),
                 ));
             }
             let model = catalogue.model(key, recipe, &field())?;

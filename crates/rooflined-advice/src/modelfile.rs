@@ -400,7 +400,7 @@ impl<'a> Reading<'a> {
         if name.ends_with(".index.json") {
             return self.checkpoint(parent(path), Some(path), &[]);
         }
-        if name.ends_with(".json") {
+        if name.ends_with(".json") || name.ends_with(".jsonl") {
             return match foreign::of_name(&name) {
                 Some(kind) => Err(at(path)(ImportError::Foreign(kind))),
                 None => Ok(Found::Configuration(path.to_owned())),

@@ -23,6 +23,7 @@ use rooflined_core::operation::Op;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Bytes, Flops, Joules, Seconds, Watts};
 use rooflined_models::recipe::Recipe;
+use rooflined_models::registry::models;
 use rooflined_models::support::{Unsupported, check, check_cache};
 use rooflined_predict::costs::Build;
 use rooflined_predict::learning::Residuals;
@@ -121,6 +122,18 @@ pub fn refuse_unsupported(snapshot: &Snapshot, work: &Work, path: &str) -> Resul
     unsupported(snapshot, work).map_or(Ok(()), |unsupported| Err(supported::refusal(&unsupported, path)))
 }
 
+/// The same refusal of a format that the model's name says: another needs another name.
+fn for_stored(mut refusal: Refusal, workload: &Workload) -> Refusal {
+    if let (Some(Value::String(name)), None) = (&workload.model, &workload.format)
+        && models().stored_in(name).is_some()
+        && let Ok(known) = models().get(name)
+    {
+        refusal.field = Some("workload.model".to_owned());
+        refusal.hint = format!("name {}, which says no format; {}", known.key, refusal.hint);
+    }
+    refusal
+}
+
 /// The warning beside a prediction of something that the engine does not run.
 pub fn hypothetical_warning(snapshot: &Snapshot, work: &Work) -> Option<String> {
     unsupported(snapshot, work).map(|unsupported| format!("hypothetical: {unsupported}"))
@@ -161,20 +174,21 @@ pub fn predict(
     if let (Work::Model(task), Some(version)) = (&mut work, &request.engine_version) {
         if !Build::is_version(engine, version) {
             let example = if engine == Engine::LlamaCpp { "b10809" } else { "0.28.0" };
-            let named = match request.engine {
-                Engine::Bare => "name its engine, such as \"engine\":\"llama.cpp\"; ",
-                _ => "",
+            let hint = match request.engine {
+                Engine::Bare => "name its engine too, such as \"engine\":\"llama.cpp\" for b10809".to_owned(),
+                _ => format!("write it like {example}, or leave it out for the newest that is known"),
             };
             return Err(Code::InvalidField.at(
                 "engine_version",
                 format!("{:?} is not a version of {}", shorten(version), engine.key()),
-                format!("{named}write it like {example}, or leave it out for the newest that is known"),
+                hint,
             ));
         }
         task.build = Build::of(engine, version);
     }
     if !request.hypothetical {
-        refuse_unsupported(snapshot, &work, "workload")?;
+        refuse_unsupported(snapshot, &work, "workload")
+            .map_err(|refusal| for_stored(refusal, &request.workload))?;
     }
     let known = ObservedSoFar::supposing(snapshot, catalogue, &request.observations)?;
     let mut answer = predicted(snapshot, &model, &known, &work, "workload")?;

@@ -607,7 +607,7 @@ pub(super) fn refuse_query(error: &QueryError) -> Refusal {
         QueryError::TooMany { most, batches, .. } => Code::TooMany.at(
             "freedom.batch",
             message,
-            format!("narrow formats and modes to at most {most} combinations, or with these a batch of 1..{batches}"),
+            format!("at most {most} are looked at: give a batch range within 1..{batches}, or name fewer formats and modes"),
         ),
         QueryError::PowerUnknown { objective: true, .. } => {
             Code::UnsupportedObjective.at("objective", message, "choose latency or throughput")

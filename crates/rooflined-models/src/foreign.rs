@@ -34,7 +34,7 @@ const TEXT: Foreign = Foreign {
 const OTHER_TEXT: Foreign = Foreign { what: "a text file", instead: MODEL };
 const MODELFILE: Foreign = Foreign {
     what: "a Modelfile of Ollama",
-    instead: "name what stands behind FROM in it: a model or the path of a .gguf file",
+    instead: "name what follows FROM in it: a model or the path of a .gguf file",
 };
 const PAGE: Foreign = Foreign {
     what: "a web page, not the model",
@@ -57,7 +57,7 @@ const ARCHIVE: Foreign = Foreign {
 };
 const PYTORCH: Foreign = Foreign {
     what: "a PyTorch file, which is not read",
-    instead: "of a language model give the .safetensors file or its config.json; export a vision network to .onnx with torch.onnx.export",
+    instead: "for a language model give the .safetensors file or its config.json; export a vision network to .onnx with torch.onnx.export",
 };
 const TENSORRT: Foreign = Foreign {
     what: "a TensorRT engine, which is not read",
@@ -106,6 +106,10 @@ pub(crate) const BY_FIELDS: [(&[&str], &Foreign); 3] = [
     (&["schemaVersion", "layers"], &MANIFEST),
     (&["dim", "n_layers", "n_heads"], &PARAMETERS),
 ];
+const REQUESTS: Foreign = Foreign {
+    what: "a file of requests, one on each line",
+    instead: "give it with its option: rooflinectl predict --requests FILE.jsonl",
+};
 const ONNX: Foreign = Foreign {
     what: "an ONNX file",
     instead: "predict, recommend, compare, observe and models inspect take that file itself",
@@ -140,7 +144,7 @@ pub(crate) const GENERATOR: Foreign =
 /// Beginnings of names of models whose weights nobody outside has.
 const UNPUBLISHED: Foreign = Foreign {
     what: "a model whose weights are not published",
-    instead: "nothing of it can be predicted: name one of rooflinectl models list",
+    instead: "it cannot be predicted; name an open model: rooflinectl models list shows all",
 };
 
 /// Networks that are no models of text: what they are, their families (`model_type` of a config.json, `general.architecture` of a
@@ -148,8 +152,8 @@ const UNPUBLISHED: Foreign = Foreign {
 const NETWORKS: [(Foreign, &str, &str); 12] = [
     (
         Foreign {
-            what: "an encoder of text, of which none has a name here",
-            instead: "give the path of its config.json",
+            what: "a text encoder, and none is known by name",
+            instead: "save its config.json and give its path",
         },
         "",
         "bge allminilm minilm nomicembed e5 multilinguale5 gte mxbaiembed jinaembeddings snowflakearctic embeddinggemma \
@@ -247,7 +251,8 @@ const MAGIC: [(&[u8], &Foreign); 24] = [
 ];
 
 /// Kinds by the end of their names.
-const ENDINGS: [(&[&str], &Foreign); 10] = [
+const ENDINGS: [(&[&str], &Foreign); 11] = [
+    (&[".jsonl"], &REQUESTS),
     (&["model_index.json"], &PIPELINE),
     (&["mlc-chat-config.json"], &MLC),
     (&["genai_config.json"], &GENAI),

@@ -109,7 +109,7 @@ pub enum ImportError {
     #[error("{field} is not given, and architecture {family:?} has no default for it")]
     Missing { field: String, family: String },
     /// Something else than a model that generates text.
-    #[error("is {what}, which generates no text")]
+    #[error("is {what} and generates no text")]
     NotText { what: String, instead: &'static str },
     /// JSON that does not parse.
     #[error("holds no valid {what}: {error}")]

@@ -202,7 +202,10 @@ impl Unread {
     /// Why, and what to name instead.
     #[must_use]
     pub fn hint(&self) -> String {
-        format!("{}; name {} and a format, such as q4_k_m or awq_int4", self.why, self.model)
+        format!(
+            "{}; for a near answer name {} and a format, such as q4_k_m or awq_int4",
+            self.why, self.model
+        )
     }
 }
 
@@ -397,9 +400,8 @@ const STORAGE: [(&str, WeightFormat); 32] = [
 
 const MLX: &str = "it is stored for MLX, which runs on Apple machines only";
 const EXLLAMA: &str = "it is stored for ExLlama, an engine that is not predicted";
-const UNSLOTH: &str =
-    "Unsloth's dynamic 4 bits keep some layers at 16: give its config.json, or nf4 for a little less";
-const GPTQ: &str = "GPTQ of other than 4 bits is read from config.json: give that file";
+const UNSLOTH: &str = "Unsloth keeps some layers at 16 bits: save its config.json, and rooflinectl predict config.json has the size";
+const GPTQ: &str = "GPTQ with other than 4 bits is read from config.json: save it, then rooflinectl models inspect config.json";
 const CODEBOOK: &str = "no engine that is predicted reads this storage";
 const OTHER_RUNTIME: &str = "it is stored for a runtime that is not predicted";
 const PACKAGE: &str = "a package of MLC: --engine mlc predicts the model with int4_g32";

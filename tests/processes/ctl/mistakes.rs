@@ -1,6 +1,7 @@
 //! Wrong command lines of new users: each says what is wrong and what to type next, and ends with the exit code of the contract:
 //! 2 where the command line is wrong, 1 where it is right and a file is not.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -36,22 +37,26 @@ const FILES: [(&str, &[u8]); 22] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 370] = [
+const LINES: [(&str, i32, &str); 421] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
-    ("--hardware orin-nano recommend qwen3-4b", 2, "write it behind the command"),
-    ("demo --hardware orin-nano", 2, "demo --simulate BOARD"),
-    ("mode set -m 0", 2, "rooflinectl mode set 15W"),
+    (
+        "--hardware orin-nano recommend qwen3-4b",
+        2,
+        "after the command: rooflinectl recommend qwen3-4b --hardware orin-nano",
+    ),
+    ("demo --hardware orin-nano", 2, "did you mean --simulate?"),
+    ("mode set -m 0", 2, "without an option: rooflinectl mode set 0"),
     ("mode -q", 2, "rooflinectl mode get"),
     ("watch -n 1", 2, "did you mean --interval?"),
     ("holds list", 2, "leave it out: rooflinectl holds"),
-    ("board orin-nano", 2, "hardware show orin-nano"),
+    ("board orin-nano", 2, "for another: rooflinectl hardware show orin-nano"),
     ("bundle board.txt", 2, "--file board.txt"),
     ("doctor --fix", 2, "it changes nothing"),
     ("hardware add mine.toml", 2, "/etc/rooflined/hardware"),
-    ("mcp --port 3000", 2, "it has no port"),
-    ("recommend qwen3-4b --max-power 5MW", 2, "in W, mW or kW"),
+    ("mcp --port 3000", 2, "your MCP client starts it with {\"command\""),
+    ("recommend qwen3-4b --max-power 5MW", 2, "in W, mW or kW: 15W; write 5W"),
     ("analyze qwen3-4b --time 12", 2, "write 12ms or 12s"),
     // Formats.
     ("predict qwen3-4b --format Q4_K_XL", 2, "did you mean q4_k_m?"),
@@ -66,16 +71,12 @@ const LINES: [(&str, i32, &str); 370] = [
     ("predict qwen3-4b --format auto", 2, "leave the option out"),
     ("predict qwen3-4b --format q4_k_m,q8_0", 2, "rooflinectl sweep --formats takes several"),
     ("predict qwen3-4b --kv-format q4", 2, "did you mean q4_0"),
-    (
-        "predict gemv 64 64 --format q3_k_l",
-        2,
-        "a mix of formats, which a whole model has; most of it is q3_k_m",
-    ),
+    ("predict gemv 64 64 --format q3_k_l", 2, "mixes formats, as only a whole model does; write q3_k_m"),
     ("recommend qwen3-4b --batch one", 2, "or a range of them: 8, 1..32"),
     ("hold --min-gpu-mhz fast -- true", 2, "1020MHz"),
     ("predict qwen3-4b --clock 600MHz", 2, "--mode lgc-2000"),
     ("calibrate --fast", 2, "did you mean --quick?"),
-    ("predict qwen3-4b --engine all", 2, "leave the option out"),
+    ("predict qwen3-4b --engine all", 2, "rooflinectl recommend MODEL --engines all"),
     ("roofline --precision fp12", 2, "known: fp64"),
     // Sentences, tasks and sizes instead of names, and files with nothing in them.
     ("what is a roofline", 2, "rooflinectl recommend qwen3-4b --hardware orin-nano"),
@@ -83,7 +84,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("help me", 2, "rooflinectl help lists the commands"),
     ("7b", 2, "to begin: rooflinectl demo"),
     ("recommend 7b --hardware gb10", 2, "rooflinectl models list 7b"),
-    ("predict 1.5B", 2, "it is a size: name the model too"),
+    ("predict 1.5B", 2, "rooflinectl models list 1.5B shows the models of that size"),
     ("recommend coding --hardware gb10", 2, "it is a task: name a model for it"),
     ("recommend all --hardware gb10", 2, "rooflinectl sweep qwen3-4b,llama-3.1-8b"),
     ("sweep", 2, "for example: qwen3-4b,llama-3.1-8b"),
@@ -99,10 +100,14 @@ const LINES: [(&str, i32, &str); 370] = [
     ("recommend qwen3-4b --hardware gb10 --tokens 20", 2, "did you mean --output-tokens?"),
     ("recommend qwen3-4b --hardware gb10 --tok/s 20", 2, "did you mean --min-tokens-per-s?"),
     ("recommend qwen3-4b --cpu-only", 2, "leave it out: --hardware names the machine"),
-    ("predict qwen3-4b --hardware gb10 --thinking", 2, "--output-tokens"),
+    (
+        "predict qwen3-4b --hardware gb10 --thinking",
+        2,
+        "for the time of a longer answer: --phase serve --prompt 512 --output-tokens 2000",
+    ),
     ("recommend qwen3-4b --hardware gb10 --why", 2, "the answer gives its reason"),
     ("recommend --all --hardware gb10", 2, "--modes all considers every power mode"),
-    ("predict qwen3-4b --help-all", 2, "rooflinectl man and the name of the command"),
+    ("predict qwen3-4b --help-all", 2, "rooflinectl predict --help shows every option"),
     // Options of other programs.
     ("predict qwen3-4b -ngl 99", 2, "'-ngl' found\n\n  tip: did you mean --gpu-layers?"),
     ("predict qwen3-4b -ctk q8_0", 2, "did you mean --kv-format?"),
@@ -122,7 +127,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("predict qwen3-4b --max-model-len 8192", 2, "did you mean --context-tokens?"),
     ("predict qwen3-4b --quantization awq", 2, "did you mean --format?"),
     ("predict qwen3-4b --temp 0.7", 2, "does not change the speed"),
-    ("predict qwen3-4b --min-fps 30", 2, "--min-fps belongs to rooflinectl recommend"),
+    ("predict qwen3-4b --min-fps 30", 2, "rooflinectl recommend MODEL --min-tokens-per-s 30"),
     ("status --watch", 2, "to see it change: rooflinectl watch"),
     ("predict qwen3-4b --precision fp16", 2, "the format of a model's weights is --format"),
     ("predict qwen3-4b --engine tensorrt", 2, "--engine tensorrt-llm"),
@@ -140,11 +145,15 @@ const LINES: [(&str, i32, &str); 370] = [
     ("sweep qwen3-4b --hardware orin-nano --threads 2,4", 2, "leave --threads out"),
     ("sweep qwen3-4b --hardware orin-nano --contexts 1000000", 2, "error: --contexts: 1000000"),
     ("predict qwen3-4b --hardware orin-nano --context 128k", 2, "add --hypothetical to predict anyway"),
-    ("predict qwen3-4b --hardware orin-nano --speculative draft", 2, "add --draft-model llama-3.2-1b,"),
+    (
+        "predict qwen3-4b --hardware orin-nano --speculative draft",
+        2,
+        "add --draft-model qwen3-0.6b, a small model with the same vocabulary",
+    ),
     (
         "predict qwen3-4b --hardware orin-nano --engine-version banana",
         2,
-        "such as --engine llama.cpp; write it like",
+        "such as --engine llama.cpp for b10809",
     ),
     ("predict qwen3-4b --hardware gb10 --engine vllm --engine-version b1234", 2, "not a version of vllm"),
     (
@@ -157,7 +166,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("predict qwen3-4b orin-nano", 2, "write --hardware orin-nano"),
     ("recommend qwen3-4b rtx-4090", 2, "write --hardware rtx-4090"),
     ("predict qwen3-4b q4_k_m", 2, "write --format q4_k_m"),
-    ("predict qwen3-4b hardware", 2, "write --hardware\n"),
+    ("predict qwen3-4b hardware", 2, "write --hardware orin-nano; rooflinectl hardware list"),
     ("predict qwen3-4b hardware=orin-nano", 2, "write --hardware orin-nano\n"),
     ("predict qwen3-4b vllm", 2, "write --engine vllm"),
     ("predict qwen3-4b 15W", 2, "write --mode 15W"),
@@ -171,22 +180,22 @@ const LINES: [(&str, i32, &str); 370] = [
     ("predict qwen3-4b --batch 8-1", 2, "takes several: --batches 1..8"),
     ("recommend qwen3-4b --batch 1:8", 2, "a range with two points: 1..8"),
     // Servers, options and files of llama.cpp, Ollama, vLLM and containers.
-    ("run -- ollama serve", 2, "rooflinectl recommend MODEL --engine llama.cpp; its port is 11434"),
-    ("run -- vllm serve Qwen/Qwen3-4B", 2, "rooflinectl recommend MODEL --engine vllm prints its options"),
-    ("run -- /opt/bin/server", 2, "\"server\" is not llama-server"),
+    ("run -- ollama serve", 2, "then watch it: rooflinectl observe --from 11434"),
+    ("run -- vllm serve Qwen/Qwen3-4B", 2, "rooflinectl recommend MODEL --engine vllm prints; then watch it"),
+    ("run -- /opt/bin/server", 2, "rooflinectl observe --from PORT"),
     ("run -- llama-server -hf Qwen/Qwen3-4B-GGUF", 2, "start llama-server once without rooflinectl"),
     ("run -d -- llama-server -m model.gguf", 2, "it stays while the server runs"),
-    ("recommend qwen3-4b --device cuda:0", 2, "leave it out for this machine"),
+    ("recommend qwen3-4b --device cuda:0", 2, "for another machine: --hardware orin-nano"),
     ("recommend qwen3-4b --hardware cuda:0", 2, "leave it out for this machine"),
     ("predict qwen3-4b --hardware gb10 --batch 100000000", 2, "it counts sequences that run at once"),
-    ("recommend qwen3-4b --hardware gb10 --batch 1..100000000", 2, "or with these a batch of 1..13107"),
+    ("recommend qwen3-4b --hardware gb10 --batch 1..100000000", 2, "give a batch range within 1..13107"),
     ("create mine -f Modelfile", 2, "no model is made or stored here"),
     ("images", 2, "rooflinectl models list"),
     ("roofline --precision fp16,int8", 2, "give one, or leave the option out for all"),
     ("servers 8080", 2, "rooflinectl observe --from 8080"),
     ("recommend qwen3-4b --mmproj mmproj.gguf", 2, "--image-tokens 1024"),
     ("observe --port 8080", 2, "rooflinectl observe --from 8080"),
-    ("compare gemv 64 64 --prompt 512", 2, "leave it out; of a file:"),
+    ("compare gemv 64 64 --prompt 512", 2, "or name a file: rooflinectl compare model.gguf"),
     ("predict qwen3-4b --hardware gb10 --context 10M", 2, "10485760"),
     ("predict qwen3-4b --hardware gb10 --num_ctx 8192", 2, "did you mean --context-tokens?"),
     ("predict qwen3-4b --hardware gb10 --fp16", 2, "write --format fp16"),
@@ -196,11 +205,11 @@ const LINES: [(&str, i32, &str); 370] = [
     ("recommend qwen3-4b --hardware orin-nano --super", 2, "--hardware orin-nano-super"),
     ("recommend qwen3-4b --hardware orin-nano --vs gb10", 2, "with another --hardware"),
     ("predict text.onnx --hardware orin-nano --useDLACore=0", 2, "the speed of a DLA is not predicted"),
-    ("predict --onnx=text.onnx", 2, "rooflinectl predict FILE.onnx"),
+    ("predict --onnx=text.onnx", 2, "without an option: rooflinectl predict text.onnx"),
     ("compare orin-nano agx-orin", 2, "rooflinectl predict MODEL --hardware orin-nano"),
     ("status -a", 2, "did you mean --all?"),
     ("dashboard -p 9000", 2, "--listen 9000"),
-    ("hold 15W", 2, "write --mode 15W"),
+    ("hold 15W", 2, "rooflinectl hold --mode 15W -- COMMAND"),
     ("models list --size 4b", 2, "rooflinectl models list 4b"),
     ("help recommend qwen3", 2, "rooflinectl help recommend"),
     ("llama-bench -m model.gguf", 2, "rooflinectl compare FILE"),
@@ -211,7 +220,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("model.gguf", 2, "rooflinectl recommend model.gguf"),
     ("orin-nano", 2, "rooflinectl hardware show orin-nano"),
     ("8080", 2, "rooflinectl explain --port 8080"),
-    ("gemv 4096 4096", 2, "rooflinectl predict gemv with its sizes"),
+    ("gemv 4096 4096", 2, "rooflinectl predict gemv 4096 4096"),
     ("15W", 2, "rooflinectl mode set 15W"),
     ("ps", 2, "rooflinectl servers"),
     ("logs -f", 2, "journalctl -u rooflined"),
@@ -236,7 +245,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("sweep qwen3-4b --formats", 2, "for example: --formats q4_k_m"),
     ("predict qwen3-4b --hardware cpu", 2, "rooflinectl calibrate"),
     ("recommend text.onnx --hardware orin-nano", 1, "open it: a refused download leaves its message there"),
-    ("quant-error text.onnx", 1, "open it"),
+    ("quant-error text.onnx", 1, "give a .gguf or .safetensors file"),
     ("quant-error picture.gguf", 2, "weights of 16 or 32 bits"),
     ("predict qwen3-4b --hardware orin-nano --n-cpu-moe 10", 2, "share one memory"),
     // Units and numbers as others write them, values of another option, habits of other tools.
@@ -260,7 +269,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("observe --pid llama-server", 2, "which pgrep NAME prints"),
     ("completions --shell bash", 2, "rooflinectl completions bash"),
     ("man 1 predict", 2, "rooflinectl man predict"),
-    ("describe hardware orin-nano", 2, "rooflinectl hardware show KEY"),
+    ("describe hardware orin-nano", 2, "rooflinectl hardware show BOARD"),
     ("status -l 1", 2, "rooflinectl watch"),
     ("models rm qwen3-4b", 2, "no model is stored here"),
     ("recommend qwen3-4b --all-modes", 2, "did you mean --modes all?"),
@@ -281,23 +290,23 @@ const LINES: [(&str, i32, &str); 370] = [
     ("tiling 4096x4096x4096", 2, "with spaces: rooflinectl tiling"),
     ("tiling gemm 64 4096 4096", 2, "the sizes are M N K"),
     ("predict gemv 4096x4096", 2, "write them with spaces: gemv 4096 4096"),
-    ("formats X", 2, "takes no name"),
+    ("formats X", 2, "leave it out: rooflinectl formats"),
     ("formats q4_k_m", 2, "rooflinectl models show MODEL --format q4_k_m"),
-    ("models list nosuch", 2, "rooflinectl models list shows all"),
+    ("models list nosuch", 2, "for another model: rooflinectl models inspect FILE"),
     ("hardware list nosuch", 2, "rooflinectl hardware list shows all"),
-    ("hardware info gb10", 2, "rooflinectl hardware show KEY"),
+    ("hardware info gb10", 2, "rooflinectl hardware show gb10"),
     ("models pull qwen3-4b", 2, "models are not fetched"),
-    ("models inspect qwen", 2, "did you mean qwen3-8b, qwen3-4b"),
+    ("models inspect qwen", 2, "for a known model: rooflinectl models show qwen3-8b"),
     ("models inspect", 2, "give the path"),
     ("models show ./vision.json", 2, "rooflinectl models inspect ./vision.json"),
     ("roofline orin-nano", 2, "did you mean --hardware orin-nano?"),
     ("analyze gemv 4096 4096", 2, "give what was measured"),
     ("config set x", 2, "edit /etc/rooflined/rooflined.toml"),
     // Values.
-    ("recommend qwen3-4b --max-power -5W", 2, "'-5W' for '--max-power': expected more than zero"),
-    ("hold --max-power -5W -- true", 2, "expected more than zero"),
+    ("recommend qwen3-4b --max-power -5W", 2, "'-5W' for '--max-power': it is negative; write 5W"),
+    ("hold --max-power -5W -- true", 2, "it is negative; write 5W"),
     ("recommend qwen3-4b --max-quality-loss 5", 2, "5 alone is 500%: write 5% or 0.05"),
-    ("recommend qwen3-4b --max-quality-loss -5%", 2, "expected more than zero"),
+    ("recommend qwen3-4b --max-quality-loss -5%", 2, "it is negative; write 5%"),
     ("recommend qwen3-4b --max-memory 4", 2, "4 alone is 4 bytes: write 4GB"),
     ("recommend qwen3-4b --max-memory 4G", 2, "write 4GB or 4GiB"),
     ("recommend qwen3-4b --max-time-per-token 50", 2, "50 alone is 50 seconds: write 50ms or 50s"),
@@ -313,16 +322,20 @@ const LINES: [(&str, i32, &str); 370] = [
     ),
     ("recommend turboderp/Qwen3-8B-exl2 --hardware gb10", 2, "stored for ExLlama"),
     ("sweep qwen3-8b-exl2 --hardware gb10", 2, "name qwen3-8b and a format, such as q4_k_m"),
-    ("predict unsloth/Qwen3-8B-unsloth-bnb-4bit --hardware gb10", 2, "give its config.json"),
-    ("models show Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", 2, "give that file"),
+    ("predict unsloth/Qwen3-8B-unsloth-bnb-4bit --hardware gb10", 2, "rooflinectl predict config.json has"),
+    ("models show Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", 2, "rooflinectl models inspect config.json"),
     ("predict qwen3:9b --hardware gb10", 2, "did you mean qwen3-"),
     (
         "predict qwen3-4b --hardware gb10 --engine llama.cpp,vllm",
         2,
-        "compares several: --engines llama.cpp,vllm",
+        "rooflinectl recommend MODEL --engines llama.cpp,vllm",
     ),
-    ("predict qwen3-4b --hardware gb10 --engine sglang", 2, "vllm is the nearest: --engine vllm"),
-    ("recommend qwen3-4b --hardware gb10 --engines llama.cpp,exllamav2", 2, "llama.cpp is the nearest"),
+    ("predict qwen3-4b --hardware gb10 --engine sglang", 2, "name the nearest engine: vllm"),
+    (
+        "recommend qwen3-4b --hardware gb10 --engines llama.cpp,exllamav2",
+        2,
+        "name the nearest engine: llama.cpp",
+    ),
     (
         "predict qwen3-4b --hardware gb10 --format gguf",
         2,
@@ -339,15 +352,23 @@ const LINES: [(&str, i32, &str); 370] = [
     ("observe qwen3-4b --tokens-per-s 20", 2, "name it: --engine llama.cpp"),
     ("mode set 15W --confirm", 2, "for example: --confirm 30s"),
     ("observe --from 8080 --for", 2, "for example: --for 30s"),
-    ("predict Qwen/Qwen3-4B-AWQ --format q8_0 --hardware thor", 2, "leave the format out"),
-    ("predict qwen3-4b-awq --engine llama.cpp --hardware thor", 2, "the nearest is format q4_k_m"),
+    (
+        "predict Qwen/Qwen3-4B-AWQ --format q8_0 --hardware thor",
+        2,
+        "leave the format out, or name qwen3-4b without",
+    ),
+    (
+        "predict qwen3-4b-awq --engine llama.cpp --hardware thor",
+        2,
+        "name qwen3-4b, which says no format; the nearest is format q4_k_m",
+    ),
     ("predict yolov8n", 2, "it is an object detector: export it to .onnx"),
     ("recommend resnet50", 2, "it is an image classifier: export it to .onnx"),
     ("predict whisper-large-v3", 2, "it is a speech recognition model: rooflined predicts language models"),
     ("predict qwen3-4b@q4_k_m", 69, "no daemon answers"),
-    ("predict qwen3-4b/q4_k_m", 2, "did you mean qwen3-4b?"),
+    ("predict qwen3-4b/q4_k_m", 2, "did you mean qwen3-4b --format q4_k_m?"),
     ("predict gpt-4o", 2, "not published"),
-    ("predict bge-m3 --task embed", 2, "give the path of its config.json"),
+    ("predict bge-m3 --task embed", 2, "save its config.json and give its path"),
     ("predict matmul 64 4096 4096", 2, "a matrix product is gemm M N K"),
     // Files.
     ("predict Qwen3-4B-Q4_K_M.gguf", 1, "a known model needs no file: qwen3-4b --format q4_k_m"),
@@ -355,7 +376,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("predict missing.onnx", 1, "there is no file missing.onnx\nhint: check the path, and who may read it\n"),
     ("models inspect missing.onnx", 1, "there is no file missing.onnx"),
     ("predict missing-00001-of-00002.gguf", 1, "check the path"),
-    ("predict yolo11s.pt", 1, "torch.onnx.export"),
+    ("predict yolo11s.pt", 1, "check the path; export it to .onnx with torch.onnx.export"),
     ("models inspect picture.gguf", 2, "picture.gguf is a picture"),
     ("predict picture.gguf --hardware gb10", 2, "picture.gguf is a picture"),
     ("recommend empty.gguf --hardware gb10", 1, "empty.gguf is empty"),
@@ -366,7 +387,11 @@ const LINES: [(&str, i32, &str); 370] = [
     ("predict refused.gguf --hardware gb10", 1, "is a text file\nhint: open it: a refused download"),
     ("predict page.onnx --hardware gb10", 1, "is a web page"),
     ("predict model.engine --hardware gb10", 2, "is a TensorRT engine"),
-    ("predict model.pt --hardware gb10", 2, "is a PyTorch file"),
+    (
+        "predict model.pt --hardware gb10",
+        2,
+        "is a PyTorch file, which is not read\nhint: for a language model give",
+    ),
     ("predict pytorch_model.bin --hardware gb10", 2, "is a PyTorch file"),
     ("predict tokenizer.json --hardware gb10", 2, "give config.json"),
     ("predict nothing.json --hardware gb10", 1, "it has no model_type"),
@@ -404,7 +429,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("recommend qwen3-4b --hardware orin-nano --formats q4_k_m q8_0", 2, "write --formats q4_k_m,q8_0"),
     ("recommend qwen3-4b --max-time-per-token 10t/s", 2, "a rate is --min-tokens-per-s 10"),
     ("recommend qwen3-4b --min-tokens-per-s 50ms", 2, "a time is --max-time-per-token 50ms"),
-    ("recommend qwen3-4b --context max", 2, "leave --context-tokens out for its default"),
+    ("recommend qwen3-4b --context max", 2, "rooflinectl models show MODEL has the most"),
     ("recommend qwen3-4b --prompt hello", 2, "the length of the prompt in tokens"),
     (
         "recommend qwen3-4b --hardware gb10 --power-limit 20W --modes all",
@@ -426,7 +451,7 @@ const LINES: [(&str, i32, &str); 370] = [
     ("recommend https://example.com/model.gguf", 2, "download the file, and give its path"),
     ("recommend qwen3-4b --hardware rtx-4090 --engine tensorrt-edge-llm", 2, "on cards use tensorrt-llm"),
     ("recommend notes.md --hardware gb10", 1, "notes.md is a text file\nhint: give a .gguf"),
-    ("recommend Modelfile --hardware gb10", 2, "Modelfile of Ollama\nhint: name what stands behind FROM"),
+    ("recommend Modelfile --hardware gb10", 2, "Modelfile of Ollama\nhint: name what follows FROM"),
     (
         "predict qwen3-4b --hardware gb10 --size 640x640",
         2,
@@ -437,32 +462,32 @@ const LINES: [(&str, i32, &str); 370] = [
     ("status --host nano.local", 2, "did you mean --ssh?"),
     ("status --socket http://localhost:8000", 69, "a socket is a file of this machine"),
     ("watch -i 1", 2, "did you mean --interval?"),
-    ("mode set 15W --force", 2, "nothing asks"),
+    ("mode set 15W --force", 2, "the old mode comes back unless you run rooflinectl mode confirm"),
     ("mode list --conf text.onnx", 1, "describes no power mode\nhint: on a Jetson"),
     ("mode confirm abc", 2, "the number is the one that rooflinectl mode set printed"),
     ("holds --release 1", 2, "stop that command"),
     ("observations forget all", 2, "--all for everybody's"),
     ("calibrate --mode 15W", 2, "rooflinectl mode set 15W, then rooflinectl calibrate"),
-    ("formats --hardware gb10", 2, "leave it out; of one machine"),
+    ("formats --hardware gb10", 2, "rooflinectl sweep MODEL --hardware gb10 --formats all"),
     ("roofline --hardware gb10 --png x.png", 2, "--svg FILE"),
     ("run", 2, "rooflinectl run -- llama-server -m MODEL.gguf"),
     // Commands whose words or values are others than those of man, a shell or a server.
-    ("man recomend", 2, "there is no command \"recomend\""),
+    ("man recomend", 2, "did you mean rooflinectl man recommend?"),
     ("man ./pages", 2, "rooflinectl man --dir DIR"),
     ("completions", 2, "bash, zsh, fish, elvish or powershell"),
     ("calibrate --wait 10", 2, "--wait takes no time"),
-    ("calibrate now", 2, "takes no name"),
+    ("calibrate now", 2, "leave it out: rooflinectl calibrate"),
     ("watch orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("dashboard 8080", 2, "did you mean --listen 8080?"),
     ("observations forget", 2, "or --own for all of yours"),
     ("compare qwen3-4b q4_k_m", 2, "rooflinectl predict qwen3-4b --format q4_k_m"),
     ("compare qwen3-4b", 2, "rooflinectl predict qwen3-4b"),
-    ("compare model.gguf --formats int8", 2, "--formats belongs to operations"),
-    ("compare gemv 64 64 --contexts 1024", 2, "--contexts belongs to files of models"),
+    ("compare model.gguf --formats int8", 2, "--formats is for operations"),
+    ("compare gemv 64 64 --contexts 1024", 2, "--contexts is for model files"),
     ("predict vllm", 2, "it is an inference engine: name a model first"),
     ("explain", 2, "rooflinectl explain --port 8080"),
-    ("explain 8080", 2, "rooflinectl observe --from "),
-    ("observe 8080", 2, "rooflinectl observe --from "),
+    ("explain 8080", 2, "a port follows an option\nhint: rooflinectl explain --port 8080"),
+    ("observe 8080", 2, "a port follows an option\nhint: rooflinectl observe --from 8080"),
     ("explain http://127.0.0.1:8080", 2, "rooflinectl explain --port http://127.0.0.1:8080"),
     ("roofline --hardware gb10 --svg missing/x.svg", 1, "hint: name a file in a directory"),
     ("mode list --conf missing.conf", 1, "there is no such file"),
@@ -478,13 +503,85 @@ const LINES: [(&str, i32, &str); 370] = [
     (
         "predict qwen3-4b --hardware gb10 --phase prefill --prompt 8000 --context 4096",
         2,
-        "--context-tokens 4096 has no room for --prompt 8000, which fill 8000",
+        "4096 has no room for --prompt 8000\nhint: give --context-tokens 8000",
     ),
     (
         "predict qwen3-4b --hardware gb10 --phase serve --prompt 4000 --output-tokens 100 --context 4096",
         2,
         "give --context-tokens 4100 or more",
     ),
+    // Part numbers of boards, and options and units that readers of these messages tried.
+    ("predict qwen3-4b --hardware p3768-0000", 2, "carrier board or a kit\nhint: name the module on it"),
+    (
+        "predict qwen3-4b --hardware p3767-0005",
+        2,
+        "name it: jetson-orin-nano-8gb or jetson-orin-nano-8gb-super",
+    ),
+    ("hardware show p3767-0000", 2, "name it: jetson-orin-nx-16gb or jetson-orin-nx-16gb-super"),
+    ("recommend qwen3-4b --hardware p3768-0000+p3767-0005", 2, "name it: jetson-orin-nano-8gb or"),
+    (
+        "predict qwen3-4b --hardware p3701-0000",
+        2,
+        "name it: jetson-agx-orin-devkit-32gb or jetson-agx-orin-64gb",
+    ),
+    ("predict qwen3-4b --hardware P3834-0008", 2, "name it: jetson-agx-thor-t5000"),
+    ("predict qwen3-4b --hardware 699-13767-0003-300", 2, "name it: jetson-orin-nano-8gb or"),
+    ("predict qwen3-4b --hardware 900-13767-0030-000", 2, "name it: jetson-orin-nano-8gb or"),
+    (
+        "predict qwen3-4b --hardware tegra234",
+        2,
+        "the chip of several modules\nhint: did you mean jetson-orin",
+    ),
+    ("predict qwen3-4b --hardware jetson-tx2", 2, "the board is older than what it holds"),
+    ("predict qwen3-4b --hardware reComputer-J4012", 2, "name the module or GPU in it"),
+    ("predict qwen3-30b-a3b --hardware rtx-4090 -ot exps=CPU", 2, "experts stay on the CPU with --n-cpu-moe"),
+    ("predict -hf unsloth/Qwen3-4B-GGUF:Q4_K_M", 2, "rooflinectl predict unsloth/Qwen3-4B-GGUF:Q4_K_M"),
+    (
+        "predict qwen3-4b --hardware orin-nano -pg 512,128",
+        2,
+        "--phase serve --prompt 512 --output-tokens 128",
+    ),
+    ("serve", 2, "to serve a model: rooflinectl run -- llama-server -m MODEL.gguf"),
+    ("nvpmodel -m 2", 2, "rooflinectl mode set 2 enters a mode"),
+    ("jetson_clocks", 2, "that is another program: sudo jetson_clocks"),
+    ("nvidia-smi", 2, "rooflinectl status, or rooflinectl watch"),
+    ("mode set --pl 200", 2, "a power limit is set with nvidia-smi -pl WATTS"),
+    ("predict text.onnx --hardware orin-nano --saveEngine=x.engine", 2, "no engine is built"),
+    ("predict --loadEngine=model.engine", 2, "name the .onnx file that it was built from"),
+    ("predict text.onnx --hardware orin-nano --shapes=input:1x3x640x640", 2, "--size 640x640"),
+    ("predict text.onnx --hardware orin-nano --best", 2, "--precision int8 or --precision fp16"),
+    ("predict text.onnx --hardware orin-nano --int8 --fp16", 2, "write --precision int8"),
+    ("predict text.onnx --hardware orin-nano --iterations=100", 2, "nothing is run"),
+    ("trtexec --onnx=text.onnx --fp16", 2, "rooflinectl predict FILE.onnx --precision fp16"),
+    ("predict qwen3-4b --hardware gb10 --enable-prefix-caching", 2, "--cached-tokens 1024"),
+    ("recommend qwen3-4b --max-power 15 watts", 2, "its unit without a space: 15W"),
+    ("recommend qwen3-4b --min-tokens-per-s 20 tok/s", 2, "the number of a rate without a unit"),
+    ("recommend qwen3-4b --hardware orin-nano --max-power 15000", 2, "15000 alone is 15000 W: write 15000mW"),
+    ("recommend qwen3-4b --hardware orin-nano --max-time-per-token 50MS", 2, "write 50ms"),
+    ("recommend qwen3-4b --hardware orin-nano --max-temp 70C", 2, "temperature is not predicted"),
+    ("predict requests.jsonl --hardware orin-nano", 2, "rooflinectl predict --requests FILE.jsonl"),
+    ("models inspect requests.jsonl", 2, "is a file of requests"),
+    ("analyze qwen3-4b --hardware orin-nano --measured 20", 2, "did you mean --tokens-per-s?"),
+    ("predict qwen3-4b --output-format json", 2, "the format of the output is -o json"),
+    ("bench qwen3-4b", 2, "rooflinectl predict MODEL needs no file"),
+    ("power 15W", 2, "rooflinectl mode set 15W"),
+    ("set mode 15W", 2, "rooflinectl mode set 15W"),
+    ("get mode", 2, "rooflinectl mode get"),
+    ("predict qwen3-4b --hardware orin-nano --port 8080", 2, "rooflinectl explain --port 8080"),
+    ("models show qwen3-4b --hardware orin-nano", 2, "a model is the same everywhere"),
+    ("models list --all", 2, "all are listed"),
+    ("hardware show orin-nano --mode 15W", 2, "all modes are shown"),
+    ("explain why is it slow", 2, "rooflinectl explain MODEL --tokens-per-s 12"),
+    ("calibrate -y", 2, "nothing is asked"),
+    ("config check -f strings.toml", 2, "rooflinectl config check strings.toml"),
+    ("--ssh nvidia@nano.local:22 status", 2, "write --ssh ssh://nvidia@nano.local:22"),
+    (
+        "sweep --hardware orin-nano --models qwen3-4b,qwen3-8b",
+        2,
+        "sweep --hardware orin-nano qwen3-4b,qwen3-8b",
+    ),
+    ("run --port 8080 -- llama-server -m model.gguf", 2, "it is an option of the server"),
+    ("run -m model.gguf", 2, "rooflinectl run -- llama-server -m model.gguf"),
 ];
 
 /// What a person at a terminal has no use for: fields of requests, numbers and words of the system and of the parser.
@@ -503,20 +600,81 @@ const NEVER: [&str; 12] = [
     "panicked",
 ];
 
+/// Words that end a command in a sentence.
+const ENDS: [&str; 23] = [
+    "and", "answers", "belongs", "can", "compares", "enters", "has", "is", "limits", "lists", "needs", "or",
+    "predicts", "printed", "prints", "reads", "runs", "says", "shows", "starts", "takes", "there", "with",
+];
+
+/// What the words in capitals stand for.
+const STANDS_FOR: [(&str, &str); 11] = [
+    ("MODEL", "qwen3-4b"),
+    ("FILE", "missing.gguf"),
+    ("BOARD", "orin-nano"),
+    ("ENGINE", "llama.cpp"),
+    ("MODE", "15W"),
+    ("PORT", "8080"),
+    ("WORD", "orin"),
+    ("COMMAND", "true"),
+    ("NUMBER", "1"),
+    ("NAME", "qwen3-4b"),
+    ("DIR", "pages"),
+];
+
+/// Commands that stay, or ask another machine: their help is read with the same options.
+const STAY: [&str; 4] = ["demo", "dashboard", "mcp", "--ssh"];
+
+/// The commands that a hint or a tip names, with values for the words in capitals.
+fn suggested(errors: &str) -> impl Iterator<Item = Vec<String>> {
+    let hints = errors
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("hint: ").or_else(|| line.trim().strip_prefix("tip: ")));
+    hints.flat_map(|hint| hint.split("rooflinectl ").skip(1)).map(|text| {
+        let mut words = Vec::new();
+        for word in text.split(' ') {
+            let bare = word.trim_end_matches([',', ';', ':', '?']);
+            if ENDS.contains(&bare) {
+                break;
+            }
+            words.push(
+                STANDS_FOR.iter().fold(bare.to_owned(), |word, (name, value)| word.replace(name, value)),
+            );
+            if bare != word {
+                break;
+            }
+        }
+        words
+    })
+}
+
 #[test]
 fn wrong_command_lines_of_new_users_say_what_to_type_next() {
     let directory = tempfile::tempdir().unwrap();
     for (name, start) in FILES {
         fs::write(directory.path().join(name), start).unwrap();
     }
+    let run =
+        |words: &[&str]| ctl(Path::new("/nonexistent"), words).current_dir(&directory).output().unwrap();
     let mut wrong = Vec::new();
+    let mut commands = BTreeMap::new();
     for (line, code, said) in LINES {
         let words: Vec<&str> = line.split(' ').collect();
-        let output = ctl(Path::new("/nonexistent"), &words).current_dir(&directory).output().unwrap();
+        let output = run(&words);
         let errors = stderr(&output);
+        commands.extend(suggested(&errors).map(|words| (words, line)));
         let ok = output.status.code() == Some(code) && errors.contains(said) && stdout(&output).is_empty();
         if !ok || NEVER.iter().any(|word| errors.contains(word)) {
             wrong.push(format!("{line}\n  wanted {code}, {said:?}\n  {:?}, {errors}", output.status.code()));
+        }
+    }
+    // What is suggested is accepted: what a file of this table holds, others of its lines say, and the name of a command alone is one.
+    let is_file = |word: &&str| directory.path().join(word).exists();
+    for (words, line) in commands {
+        let stays = STAY.iter().any(|stays| words.iter().any(|word| word == stays));
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(stays.then_some("--help")).collect();
+        let is_refused = run(&words).status.code() == Some(2) && !words.iter().any(is_file);
+        if is_refused && run(&[&["help"], words.as_slice()].concat()).status.code() != Some(0) {
+            wrong.push(format!("{line}\n  suggests {}, which is refused", words.join(" ")));
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), LINES.len(), wrong.join("\n"));

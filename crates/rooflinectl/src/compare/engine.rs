@@ -94,14 +94,14 @@ fn named_file(args: &CompareArgs, engine: Engine) -> Result<PathBuf, Failure> {
             let format =
                 others.iter().filter_map(|word| meant::option(word)).find(|(kind, _)| *kind == "format");
             let format = format.map_or_else(String::new, |(_, written)| format!(" {written}"));
-            Err(Failure::usage(format!("{model} is a model's name, and what is compared is run: give its file")).with_hint(
-                format!("rooflinectl compare model.gguf; to predict it without a file: rooflinectl predict {model}{format}"),
-            ))
+            Err(Failure::usage(format!("{model} is a model's name, and compare runs a file")).with_hint(format!(
+                "give its file: rooflinectl compare model.gguf; to predict it without one: rooflinectl predict {model}{format}"
+            )))
         }
         [first, ..] if meant::option(first).is_some_and(|(kind, _)| kind == "hardware") => {
             Err(Failure::usage(format!("{first} is hardware, and compare measures this machine alone"))
                 .with_hint(format!(
-                    "of other machines, ask for each: rooflinectl predict MODEL --hardware {first}"
+                    "for other machines, ask about each: rooflinectl predict MODEL --hardware {first}"
                 )))
         }
         words => {
