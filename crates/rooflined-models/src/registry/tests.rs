@@ -137,7 +137,7 @@ fn a_storage_that_is_not_predicted_is_refused_by_its_name() {
         ("turboderp/Llama-3.1-8B-Instruct-exl2", "llama-3.1-8b", "ExLlama"),
         ("bartowski/Qwen2.5-7B-Instruct-exl2:6_5", "qwen2.5-7b", "ExLlama"),
         ("turboderp/Qwen3-8B-4.0bpw-h6-exl3", "qwen3-8b", "ExLlama"),
-        ("unsloth/Qwen3-8B-unsloth-bnb-4bit", "qwen3-8b", "dynamic"),
+        ("unsloth/Qwen3-8B-unsloth-bnb-4bit", "qwen3-8b", "Unsloth"),
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", "GPTQ"),
         ("OpenVINO/Qwen3-8B-int4-ov", "qwen3-8b", "runtime"),
         ("mlc-ai/Qwen3-8B-q4f16_1-MLC", "qwen3-8b", "--engine mlc"),
