@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use rooflined_config::Bus;
 use rooflined_core::names::InstructionSet;
 
-/// Performance advice on the device itself: which precision, power mode and batch size meets my target?
+/// Performance advice on the device itself: which precision, power mode and batch size meet my target?
 #[derive(Debug, Parser)]
 #[command(name = "rooflined", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -22,7 +22,7 @@ pub struct Cli {
 /// Role in which the program runs.
 #[derive(Debug, Subcommand)]
 pub enum Role {
-    /// Read the machine, answer questions, publish (the default)
+    /// Run the daemon (the default)
     Serve(Serve),
     /// Run the measurement plan on standard input, print samples, exit
     Probe(Probe),
@@ -31,7 +31,7 @@ pub enum Role {
     /// Fake nvpmodel of a simulated board
     #[command(hide = true, disable_help_flag = true)]
     FakeNvpmodel(FakeNvpmodel),
-    /// Write the manual pages, for who packages the program
+    /// Write the manual pages, for packagers
     #[command(hide = true)]
     Man {
         /// Directory to write them to
@@ -48,7 +48,7 @@ pub struct Probe {
     /// Run every kernel for the GPU once instead, compare its results with the CPU's, and print a line for each
     #[arg(long, conflicts_with = "simulate")]
     pub verify: bool,
-    /// File that remembers which kernels few GPUs have run were right here, and which faulted and are not run again
+    /// File listing the kernels that were verified here, and those that faulted and are skipped
     #[arg(long, value_name = "FILE", conflicts_with_all = ["simulate", "verify"])]
     pub known: Option<PathBuf>,
     /// Vector instructions of the CPU to use

@@ -75,7 +75,7 @@ pub struct Global {
     /// /tmp/rooflined-UID, /run/rooflined] [env: ROOFLINED_SOCKET=]
     #[arg(long, global = true, help_heading = GLOBAL, display_order = LAST, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Host to run rooflinectl on through ssh; paths then name files there
+    /// Run rooflinectl on this host through ssh; paths refer to that host
     #[arg(long, global = true, help_heading = GLOBAL, display_order = LAST + 1, value_name = "HOST")]
     pub ssh: Option<String>,
     /// Output format; json is the daemon's own answer
@@ -159,7 +159,7 @@ pub enum Command {
     /// Dashboard in a browser: serves one web page on this machine's loopback address until Ctrl-C
     #[command(after_help = examples::of("dashboard"))]
     Dashboard(DashboardArgs),
-    /// Answer the questions of agents: a server of the Model Context Protocol on standard input and output
+    /// Model Context Protocol server for agents, on standard input and output
     #[command(after_help = examples::of("mcp"))]
     Mcp,
     /// Print metrics in the Prometheus text format
@@ -203,7 +203,7 @@ pub enum Command {
     Man {
         /// Command, such as mode set
         command: Vec<String>,
-        /// Directory to write a page for each command to instead
+        /// Write a page for each command to this directory
         #[arg(long, value_name = "DIR", conflicts_with = "command")]
         dir: Option<PathBuf>,
     },
@@ -240,7 +240,7 @@ pub struct DashboardArgs {
 
 #[derive(Debug, Args)]
 pub struct MetricsArgs {
-    /// File to write them to instead, replaced as a whole: for the textfile collector of node_exporter, NAME.prom in its
+    /// Write to this file instead, atomically: NAME.prom for node_exporter's textfile collector
     /// directory
     #[arg(long, value_name = "FILE")]
     pub textfile: Option<PathBuf>,
@@ -248,7 +248,7 @@ pub struct MetricsArgs {
 
 #[derive(Debug, Args)]
 pub struct FeaturesArgs {
-    /// File to write them to instead, replaced as a whole; Node Feature Discovery reads
+    /// Write to this file instead, atomically; Node Feature Discovery reads
     /// /etc/kubernetes/node-feature-discovery/features.d/
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -264,7 +264,7 @@ pub struct RooflineArgs {
     /// Measure a few operations and put them into the plot (takes seconds; needs the control socket)
     #[arg(long, conflicts_with = "hardware")]
     pub measure: bool,
-    /// File to write the plot to as SVG as well
+    /// Also write the plot to this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
@@ -488,7 +488,7 @@ pub struct ExplainArgs {
     /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
     #[arg(long, value_parser = input::seconds, allow_negative_numbers = true)]
     pub time: Option<f64>,
-    /// Measured tokens/s over the batch [default: what slows the machine now]
+    /// Measured tokens/s over the batch [default: none; then it lists what slows the machine]
     #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
     pub tokens_per_s: Option<f64>,
     /// Power mode that was expected [default: the fastest that was calibrated]
@@ -500,13 +500,13 @@ pub struct ExplainArgs {
     /// Maximum time to watch
     #[arg(long = "for", value_name = "TIME", value_parser = input::timeout, default_value = "8s")]
     pub limit: Duration,
-    /// Run no reference kernel where no cause is certain; it takes the machine for two seconds, and only while it rests
+    /// Skip the two-second reference kernel, which runs on an idle machine if no cause is certain
     #[arg(long)]
     pub no_reference: bool,
     /// File with the key that the server requires
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// User whose server it is, by name or number: it gets the key
+    /// Owner of the server, by name or number; the key is sent to it
     #[arg(long, value_name = "USER")]
     pub server_user: Option<String>,
     /// Only to say what to do instead
@@ -649,7 +649,7 @@ pub struct RecommendArgs {
     /// Allow a mode that needs a reboot
     #[arg(long)]
     pub allow_reboot: bool,
-    /// Expected run time, over which the cost of entering a mode is spread [default: an hour]
+    /// Expected run time, over which the cost of switching to a mode is spread [default: an hour]
     #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
     pub run_time: Option<f64>,
     /// Inference engine whose kernels run [default: for a model the best that runs there, for an operation none]
@@ -669,10 +669,10 @@ pub struct RecommendArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum ObservationsCommand {
-    /// List the reports that move your answers: by whom, and what they moved
+    /// List the reports that affect your predictions, with author and effect
     #[command(after_help = examples::of("observations list"))]
     List(ReportsArgs),
-    /// Print measured rates of models as CSV, in the columns of this project's table of published results: to send in
+    /// Print measured rates of models as CSV in this project's format, ready to send
     #[command(after_help = examples::of("observations export"))]
     Export(ReportsArgs),
     /// Forget reports: your own, or with --all everybody's (root, group rooflined)
@@ -752,7 +752,7 @@ pub struct ObserveArgs {
     /// Every layer is on the GPU, according to the server's log (--from, --pid)
     #[arg(long)]
     pub offloaded: bool,
-    /// Read the iterations of trtllm-serve, which takes them away from other readers (--from, --pid)
+    /// Read trtllm-serve's iterations; other readers then miss them (--from, --pid)
     #[arg(long)]
     pub drain: bool,
     #[command(flatten)]
@@ -765,13 +765,13 @@ pub struct WatchingArgs {
     /// Time between two polls of the server
     #[arg(long, value_name = "TIME", value_parser = input::timeout, default_value = "1s")]
     pub interval: Duration,
-    /// Maximum time that the server waits for a processor, as a share of the time that it runs
+    /// Maximum share of its run time that the server waits for a CPU
     #[arg(long, value_name = "RATIO", value_parser = input::positive, default_value_t = MAX_WAIT_RATIO)]
     pub max_wait: f64,
     /// File with the key that the server requires
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// User whose server it is, by name or number: it gets the key, and its runs are reported as yours. Servers of users other than this one, you
+    /// Owner of the server, by name or number; the key is sent to it, and its runs are reported as yours. Servers of users other than this one, you
     /// and root get no key, and their runs count for their user
     #[arg(long, value_name = "USER")]
     pub server_user: Option<String>,
@@ -839,7 +839,7 @@ pub struct WatchArgs {
     /// Print one line for each event instead
     #[arg(long)]
     pub events: bool,
-    /// Time between two looks
+    /// Refresh interval
     #[arg(long, value_name = "TIME", value_parser = input::timeout, default_value = "1s")]
     pub interval: Duration,
 }
@@ -966,7 +966,7 @@ pub enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum HardwareCommand {
-    /// List all entries, or those that have a word in their name
+    /// List all entries, or those whose name contains WORD
     #[command(after_help = examples::of("hardware list"))]
     List {
         /// Part of a name, such as nano
@@ -989,7 +989,7 @@ pub enum HardwareCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum ModelsCommand {
-    /// List models that are known by a key, or those that have a word in their name
+    /// List the models that are known by a key, or those whose name contains WORD
     #[command(after_help = examples::of("models list"))]
     List {
         /// Part of a name, such as qwen3
@@ -1027,10 +1027,10 @@ pub struct DemoArgs {
     /// Calibrate in two seconds rather than ten
     #[arg(long)]
     pub quick: bool,
-    /// File to write the roofline to as SVG as well
+    /// Also write the roofline to this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Simulated board to show it on instead, power modes included: jetson-orin-nano-8gb-super, …
+    /// Show it on a simulated board instead, with its power modes: jetson-orin-nano-8gb-super, …
     #[arg(long, value_name = "BOARD", conflicts_with_all = ["quick", "svg"])]
     pub simulate: Option<String>,
 }

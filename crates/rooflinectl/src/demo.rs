@@ -38,11 +38,11 @@ Where a row is far off, its probable cause is below the table. Next, ask about a
 
 const SUMMARY_OF_BOARD: &str = "
 A power mode caps clocks and cores. A calibration in one mode carries over to the others: `mode list` says what each would give, and
-`recommend` weighs all of them against a target. A switch is on trial until it is confirmed, and a hold gives the mode back when its
+`recommend` weighs all of them against a target. A switch is on trial until it is confirmed, and a hold restores the mode when its
 command ends. On a board of yours:
   rooflined serve &                                   the daemon
   rooflinectl recommend MODEL.gguf --modes all        the format, power mode and batch size to use
-  rooflinectl hold --max-power 15W -- COMMAND         run something in a mode that stays below 15 W";
+  rooflinectl hold --max-power 25W -- COMMAND         run something in a mode that stays below 25 W";
 
 pub async fn run(printer: &Printer, args: &DemoArgs) -> Result<Exit, Failure> {
     // Dropping the tour ends its processes and removes its directory.

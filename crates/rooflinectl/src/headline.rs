@@ -111,7 +111,7 @@ fn describe_conflict(answer: &RecommendAnswer) -> String {
     match answer.contradicting.as_slice() {
         [only] if is_memory(only) => "Nothing fits: the closest is".to_owned(),
         [] if memory_limit(answer).is_some() => "Nothing fits: the closest is".to_owned(),
-        [] if answer.violated.is_empty() => "Nothing meets the limits; the nearest is".to_owned(),
+        [] if answer.violated.is_empty() => "Nothing meets the limits; the closest is".to_owned(),
         [] => format!("Nothing meets {}; the nearest is", broken()),
         [only] if answer.violated == [only.clone()] => format!("Nothing meets {}; the nearest is", broken()),
         [only] => {

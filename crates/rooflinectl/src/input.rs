@@ -196,7 +196,7 @@ pub struct AttentionArgs {
 /// What is asked of a model.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct ModelArgs {
-    /// What the model is asked for (models) [default: embed for an encoder, else generate]
+    /// Kind of request (models) [default: embed for an encoder, else generate]
     #[arg(long, value_parser = one_of::<Task, 3>(TASKS))]
     pub task: Option<Task>,
     /// Phase of generation (models) [default: decode]

@@ -196,7 +196,7 @@ const QUESTIONS: &[Question] = &[
     Question {
         name: "list_hardware",
         command: &["hardware", "list"],
-        description: "Boards, cards and CPUs that can be asked about, with cores, clock, bandwidth and peaks",
+        description: "Boards and cards that can be asked about, with SMs, clock, bandwidth and peaks",
         subject: None,
         instead: &[],
         fields: &[],

@@ -199,7 +199,7 @@ fn render_modes(answer: &ModesAnswer) -> String {
         text.push_str(&format!("warning:{place} {}\n", warning.message));
     }
     text.push_str(
-        "- is no cap, or not known; ceilings of modes that are not active were worked out, nothing was switched; at worst \
+        "- is no cap, or not known; ceilings of inactive modes are calculated, nothing was switched; at worst \
          is what a hold's maximum power is compared with\n",
     );
     text

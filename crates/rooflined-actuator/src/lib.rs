@@ -33,10 +33,10 @@ use rooflined_hw::SysRoot;
 /// Options of `rooflined actuate`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Serve the one client whose stream socket is standard input, until it closes
+    /// Serve one client on standard input until it closes
     #[arg(long, conflicts_with = "recover")]
     pub stdio: bool,
-    /// Undo what an earlier run left unsettled, and exit
+    /// Undo an earlier unconfirmed switch and exit
     #[arg(long)]
     pub recover: bool,
     /// Find /sys, /etc and nvpmodel of the board below this directory
@@ -45,10 +45,10 @@ pub struct Options {
     /// Keep the journal in this directory
     #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY", default_value = "/var/lib/rooflined-actuate")]
     pub state_dir: PathBuf,
-    /// Configuration file; conf.d/*.toml beside it is read too
+    /// Configuration file; conf.d/*.toml next to it is read too
     #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub config: PathBuf,
-    /// The user, beside root, that may give orders
+    /// User, besides root, that may give orders
     #[arg(long, value_name = "NAME", default_value = "rooflined")]
     pub user: String,
     /// End after this many seconds without a client

@@ -94,7 +94,7 @@ pub struct Freedom {
     /// Allow a mode that needs a reboot.
     #[serde(default, deserialize_with = "nullable::or_default")]
     pub allow_reboot: bool,
-    /// Expected run time, over which the cost of entering a mode is spread; absent = an hour.
+    /// Expected run time, over which the cost of switching to a mode is spread; absent = an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_s: Option<f64>,
 }

@@ -209,11 +209,8 @@ impl Comparison {
             let _ = writeln!(text, "warning: {warning}");
         }
         if let Some(median) = self.median_error_at_calibration_ratio {
-            let _ = writeln!(
-                text,
-                "from the calibration alone, without the reference read of each row: median {}",
-                words::percent(median)
-            );
+            let _ =
+                writeln!(text, "without each row's reference read: median error {}", words::percent(median));
         }
         text.extend(self.engine.as_ref().map(EngineRun::render));
         text
@@ -253,7 +250,7 @@ const COLUMNS: [Column<Row>; 14] = [
     (">pictures/s", |row| row.measured_pictures_per_s.map(significant)),
     (">error", |row| Some(words::signed_percent(row.measured.error_ratio))),
     (">drift", |row| row.measured.drift_ratio.map(|drift| words::signed_percent(drift - 1.0))),
-    (">x fp16", |row| row.speedup_vs_fp16_predicted.map(significant)),
+    (">predicted/fp16", |row| row.speedup_vs_fp16_predicted.map(significant)),
     (">measured", |row| row.speedup_vs_fp16_measured.map(significant)),
     ("bound, limit", |row| Some(format!("{}, {}", row.measured.bound, row.measured.limit))),
     ("verdict", |row| Some(row.verdict.replace('_', " "))),

@@ -142,11 +142,10 @@ async fn route(
         ("/dashboard/session", &Method::GET) => Ok(reply::json(&session::answer(dashboard).await)),
         ("/dashboard/history", &Method::GET) => Ok(history::answer(dashboard)),
         (network::ROUTE, &Method::POST) => network::answer(read(body, limit).await?).await,
-        ("/dashboard/session" | "/dashboard/history" | network::ROUTE, _) => {
-            Err(Code::MethodNotAllowed.error(format!("{path} has another method"), "see docs/dashboard.md"))
-        }
+        ("/dashboard/session" | "/dashboard/history" | network::ROUTE, _) => Err(Code::MethodNotAllowed
+            .error(format!("{path} has another method"), "see docs/internals/routes.md")),
         _ if path.starts_with("/dashboard/") => {
-            Err(Code::NotFound.error(format!("there is no {path:.80} here"), "see docs/dashboard.md"))
+            Err(Code::NotFound.error(format!("there is no {path:.80} here"), "see docs/internals/routes.md"))
         }
         _ => {
             let body = read(body, limit).await?;

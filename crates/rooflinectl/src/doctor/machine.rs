@@ -28,7 +28,7 @@ pub fn facts(root: &Path) -> Vec<Finding> {
     if hypervisor {
         findings.push(Finding::ok(
             "virtual machine",
-            "neighbours may take bandwidth; each measurement keeps its regime",
+            "other virtual machines may take bandwidth during measurements",
         ));
     }
     findings.extend(gpu(root));

@@ -414,7 +414,7 @@ impl Subject {
         if !options.drain {
             return Err(Failure::failed(
                 format!(
-                    "reading the iterations of {} takes them away from other readers of its /metrics",
+                    "other readers of its /metrics miss the iterations of {} that are read here",
                     server.address
                 ),
                 "give --drain if nobody else does; it needs enable_iter_perf_stats: true",

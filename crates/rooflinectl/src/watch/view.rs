@@ -36,9 +36,9 @@ p, space    pause, and go on
 ?           this page, and back
 q, escape   quit
 
-bandwidth   what memory moves now, of what it can move at the current clocks
+bandwidth   bandwidth in use, of the ceiling at the current clocks
 fp16, int8  at most this much is calculated now: nothing counts operations, so it is the busy time times the peak
-measured    the ceiling was measured here; \"scaled\": at other clocks; \"datasheet\": never
+measured    the ceiling was measured here; \"scaled\": at other clocks; \"datasheet\": not measured
 ";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
