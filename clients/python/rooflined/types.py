@@ -1018,7 +1018,7 @@ class Freedom(TypedDict, total=False):
     kv_formats: Optional[List[str]]
     #: Power modes to consider: a list, `"all"` or `"live"`; absent = the one that is active.
     power_modes: Optional["ModesChoice"]
-    #: Expected run time, over which the cost of entering a mode is spread; absent = an hour.
+    #: Expected run time, over which the cost of switching to a mode is spread; absent = an hour.
     run_s: Optional[float]
     #: Worker threads to consider, where the CPU is the accelerator; absent = as many as it was calibrated with.
     threads: Optional[List[int]]
