@@ -47,7 +47,8 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
         return code.at(field, message, format!("{own}; {ALL}"));
     }
     if let Some(board) = older_board(key) {
-        let hint = registry.near(key).hint(&format!("To predict the older board, {OWN}"));
+        let hint =
+            format!("rooflinectl hardware list jetson shows newer boards; to predict the older one, {OWN}");
         return code.at(field, format!("{message}: {board} is older than what it holds"), hint);
     }
     if let Some(modules) = of_part_number(key) {

@@ -585,7 +585,7 @@ fn resolved(
                     format!("{path}.format"),
                     format!("{:?} is stored in {stored}, and the format is {recipe}", shorten(key)),
                     format!(
-                        "leave the format out, or name {} without how it is stored",
+                        "leave the format out, or name {}, which leaves it open",
                         models().get(key).map_or("the model", |known| &known.key)
                     ),
                 ));

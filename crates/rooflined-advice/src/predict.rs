@@ -129,7 +129,7 @@ fn for_stored(mut refusal: Refusal, workload: &Workload) -> Refusal {
         && let Ok(known) = models().get(name)
     {
         refusal.field = Some("workload.model".to_owned());
-        refusal.hint = format!("name {}, which says no format; {}", known.key, refusal.hint);
+        refusal.hint = format!("name {} instead, which leaves the format open; {}", known.key, refusal.hint);
     }
     refusal
 }

@@ -202,10 +202,7 @@ impl Unread {
     /// Why, and what to name instead.
     #[must_use]
     pub fn hint(&self) -> String {
-        format!(
-            "{}; for a near answer name {} and a format, such as q4_k_m or awq_int4",
-            self.why, self.model
-        )
+        format!("{}; for a near answer name {} and a format, such as int8 or awq_int4", self.why, self.model)
     }
 }
 

@@ -360,7 +360,7 @@ const LINES: [(&str, i32, &str); 421] = [
     (
         "predict qwen3-4b-awq --engine llama.cpp --hardware thor",
         2,
-        "name qwen3-4b, which says no format; the nearest is format q4_k_m",
+        "name qwen3-4b instead, which leaves the format open; the nearest is format q4_k_m",
     ),
     ("predict yolov8n", 2, "it is an object detector: export it to .onnx"),
     ("recommend resnet50", 2, "it is an image classifier: export it to .onnx"),
