@@ -321,7 +321,7 @@ const LINES: [(&str, i32, &str); 421] = [
         "stored for MLX, which runs on Apple machines",
     ),
     ("recommend turboderp/Qwen3-8B-exl2 --hardware gb10", 2, "stored for ExLlama"),
-    ("sweep qwen3-8b-exl2 --hardware gb10", 2, "name qwen3-8b and a format, such as q4_k_m"),
+    ("sweep qwen3-8b-exl2 --hardware gb10", 2, "name qwen3-8b and a format, such as int8"),
     ("predict unsloth/Qwen3-8B-unsloth-bnb-4bit --hardware gb10", 2, "rooflinectl predict config.json has"),
     ("models show Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", 2, "rooflinectl models inspect config.json"),
     ("predict qwen3:9b --hardware gb10", 2, "did you mean qwen3-"),
@@ -355,7 +355,7 @@ const LINES: [(&str, i32, &str); 421] = [
     (
         "predict Qwen/Qwen3-4B-AWQ --format q8_0 --hardware thor",
         2,
-        "leave the format out, or name qwen3-4b without",
+        "leave the format out, or name qwen3-4b, which leaves it open",
     ),
     (
         "predict qwen3-4b-awq --engine llama.cpp --hardware thor",
