@@ -238,7 +238,7 @@ fn what_loses_much_is_chosen_only_where_nothing_else_meets_the_limits_or_it_is_a
             let lossy = asked(hardware, model, &allowed).decision.unwrap();
             if lossy.quality_loss_ratio.unwrap() > 0.05 {
                 assert!(
-                    careful.warnings.iter().any(|words| words.contains("limit on the loss")),
+                    careful.warnings.iter().any(|words| words.contains("max_quality_loss_ratio")),
                     "{hardware}"
                 );
                 others += 1;

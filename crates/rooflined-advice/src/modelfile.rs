@@ -22,6 +22,7 @@ use rooflined_models::definition::Definition;
 use rooflined_models::foreign::{self, Foreign, START};
 use rooflined_models::import::config::{self, Config};
 use rooflined_models::import::gguf::{self, Header};
+use rooflined_models::import::projector;
 use rooflined_models::import::safetensors::{self, Index, MAX_FILES};
 use rooflined_models::import::{ImportError, MAX_NAME, MAX_TENSORS, Tensor};
 use rooflined_models::model::Model;
@@ -355,7 +356,7 @@ impl<'a> Reading<'a> {
         let header =
             self.header(&folder.join(&name), |source, length, most| gguf::read_at_most(source, length, most));
         if let Ok(header) = header {
-            gguf::add_projector(model, &header, &name);
+            projector::add_projector(model, &header, &name);
         }
     }
 

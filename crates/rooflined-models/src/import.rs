@@ -23,6 +23,7 @@ mod label;
 mod metadata;
 mod names;
 mod packing;
+pub mod projector;
 pub mod quantisation;
 pub mod safetensors;
 mod tower;

@@ -15,8 +15,7 @@ pub use super::header::{Header, Value};
 use super::{ImportError, MAX_NAME, MAX_TENSORS, Tensor, check_extents, short};
 use crate::architecture::MAX_LAYERS;
 use crate::block::Block;
-use crate::class::Class;
-use crate::model::{Grouping, Model};
+use crate::model::Model;
 
 /// Most bytes of a header: tokenizers with a vocabulary of 260 000 and their merges take some 20 MB.
 pub const MAX_HEADER: u64 = 256 << 20;
@@ -460,35 +459,6 @@ pub fn join(shards: Vec<Header>) -> Result<Header, ImportError> {
         return Err(ImportError::Duplicate { what: "tensor", name: short(&tensor.name) });
     }
     Ok(whole)
-}
-
-/// What a reader should know of a model that sees or hears with a file which was not given.
-pub(super) const UNPROJECTED: &str = "what it sees or hears goes through a projector in a file of its own (mmproj), which does not \
-    count here: put that file next to this one";
-
-/// Counts the projector that lies next to a model, under the name of its file, as the model's tower.
-pub fn add_projector(model: &mut Model, projector: &Header, name: &str) {
-    let mut groups = Grouping::default();
-    for tensor in &projector.tensors {
-        let (matrices, rows, columns) = tensor.matrix();
-        // A sum that does not fit would be left out.
-        let _ = groups.add(
-            Class::Tower,
-            tensor.block,
-            (rows, columns),
-            matrices,
-            tensor.elements().unwrap_or(0),
-            tensor.bytes,
-        );
-    }
-    let groups = groups.finish();
-    let millions = groups.iter().map(|group| group.parameters).sum::<u64>() / 1_000_000;
-    model.weights.extend(groups);
-    model.warnings.retain(|warning| warning != UNPROJECTED);
-    model.warnings.push(format!(
-        "{}, the projector of {millions} million weights next to it, counts as memory; its time counts with --image-tokens",
-        short(name)
-    ));
 }
 
 /// The model that a header describes. `file` is the file's name, which may carry a label.
