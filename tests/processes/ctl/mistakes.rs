@@ -37,7 +37,7 @@ const FILES: [(&str, &[u8]); 22] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-const LINES: [(&str, i32, &str); 421] = [
+static LINES: [(&str, i32, &str); 421] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -657,7 +657,7 @@ fn wrong_command_lines_of_new_users_say_what_to_type_next() {
         |words: &[&str]| ctl(Path::new("/nonexistent"), words).current_dir(&directory).output().unwrap();
     let mut wrong = Vec::new();
     let mut commands = BTreeMap::new();
-    for (line, code, said) in LINES {
+    for &(line, code, said) in &LINES {
         let words: Vec<&str> = line.split(' ').collect();
         let output = run(&words);
         let errors = stderr(&output);
