@@ -111,7 +111,7 @@ check "the torchao example quantises, measures and reports" \
 check "the llama.cpp example starts the server as recommended and reports" \
     show says 'predicted now' example "$examples/llama_cpp_server.py" "$work/small.gguf" --server "$work/llama-server"
 check "of a file in 16 bits the llama.cpp example asks about the file, not about what can be made of it" \
-    show says '^fp16 ' example "$examples/llama_cpp_server.py" "$work/small-f16.gguf" --server "$work/llama-server"
+    show says '^With llama.cpp, fp16 ' example "$examples/llama_cpp_server.py" "$work/small-f16.gguf" --server "$work/llama-server"
 check "the vLLM example says what it would start and report" \
     show says '^then POST /v1/observations' example "$examples/vllm_server.py" llama-3.2-1b CHECKPOINT --dry-run --hardware l4
 check "the notebook runs with this machine's figures" \
