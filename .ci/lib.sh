@@ -161,22 +161,6 @@ arm64() {
     [ -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || update-binfmts --enable qemu-aarch64
 }
 
-# Compiles for arm64 the programs as packages have them, and the tests of what depends on the architecture (docs/decisions/0017).
-# Cargo says in FILE what the tests are: cross FILE
-cross() {
-    local crate own=() tests=()
-    # With zig from another place all would be compiled again.
-    export ROOFLINED_CI_CACHE=$CI_CACHE
-    RUSTC=/usr/bin/rustc packaging/build --programs arm64
-    # Dependencies are those of the programs. What is tested is compiled in half the time at the level of other tests.
-    for crate in rooflined-{core,probe,actuator}; do
-        tests+=(--package "$crate")
-        own+=(--config "profile.release.package.$crate.opt-level=1" --config "profile.release.package.$crate.codegen-units=16")
-    done
-    RUSTC=/usr/bin/rustc packaging/build --cargo arm64 test --no-run --message-format=json-render-diagnostics \
-        "${tests[@]}" --lib --test quantise "${own[@]}" >"$1"
-}
-
 # The release build, as packages have it, in target/release.
 release() {
     python3 -c 'import ensurepip' 2>/dev/null || need python3 python3-venv
