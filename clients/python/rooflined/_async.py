@@ -400,7 +400,7 @@ class AsyncHold(HoldState):
         await self.release()
 
     async def release(self) -> None:
-        """Ends the hold, if it has not ended yet."""
+        """Ends the hold. Does nothing if it has already ended."""
         self._released = True
         if self._task and self._task is not asyncio.current_task():
             self._task.cancel()

@@ -419,7 +419,7 @@ class Hold(HoldState):
         self.release()
 
     def release(self) -> None:
-        """Ends the hold, if it has not ended yet."""
+        """Ends the hold. Does nothing if it has already ended."""
         self._over.set()
         with self._lock:
             if self._stream:

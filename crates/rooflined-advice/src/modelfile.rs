@@ -348,7 +348,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Counts the projector beside a model, where one sees or hears for it. One that cannot be read is none.
+    /// Counts the projector file next to a model as its tower. A file that cannot be read is ignored.
     fn add_projector(&self, model: &mut Model, folder: &Path) {
         let is_projector = |name: &String| name.ends_with(".gguf") && name.contains("mmproj");
         let names = self.names(folder).unwrap_or_default();

@@ -70,7 +70,7 @@ impl EngineCosts {
     }
 
     /// The interval of a part for a model whose weights are mostly of `family`, of which so much is at depth, from 0 to 1. A decode
-    /// at depth is no less doubtful than others.
+    /// at depth is at least as uncertain as one without depth.
     #[must_use]
     pub fn interval(&self, family: Family, part: Part, depth: f64) -> Interval {
         if !matches!(part, Part::Decode | Part::Depth) {

@@ -122,7 +122,7 @@ pub fn module(compatible: &[String]) -> Option<String> {
 }
 
 /// The entries that a part number may stand for, as device trees, boards or shops write it: `p3768-0000+p3767-0005`,
-/// `699-13767-0005-300`, `900-13767-0050-000`. Empty for one of a carrier; `None` where it is no part number.
+/// `699-13767-0005-300`, `900-13767-0050-000`. Empty for a carrier board; `None` for anything that is not a part number.
 #[must_use]
 pub fn of_part_number(text: &str) -> Option<Vec<&'static str>> {
     let text = text.to_ascii_lowercase();

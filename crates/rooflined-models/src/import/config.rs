@@ -124,7 +124,7 @@ impl Config {
         let quantisation = own.or(found).map(|fields| quantisation(&fields, &outer)).transpose()?;
         let width = architecture.as_ref().map_or(0, |architecture: &Architecture| architecture.hidden);
         let mut towers = if has_tower { Tower::read(&outer, width)? } else { Vec::new() };
-        // What holds a text model without a word of its other parts may have them all the same.
+        // A model with a text part may have other parts that its config does not mention.
         let around = outer.text(&["model_type"]).filter(|_| !std::ptr::eq(outer.map, text.map));
         if let Some(around) = around.filter(|name| towers.is_empty() && !Described::knows(name)) {
             towers.push(Tower::unknown(around));
