@@ -907,6 +907,8 @@ class ExplainAnswerOptional_(TypedDict, total=False):
     #: Where a slow run has no cause: what was checked, the most usual cause first. Otherwise what a reference kernel
     #: showed.
     checked: List["CheckedAnswer"]
+    #: Format of the weights that was expected; `null` where there are none, or a file does not say.
+    format: Optional[str]
     #: Part of the difference that no cause explains; `null` where there are no causes to look for.
     unexplained_ratio: Optional[float]
     #: That part as a rate.
@@ -919,6 +921,8 @@ class ExplainAnswer(ExplainAnswerOptional_):
     #: Causes of the difference, the one first whose removal gains most. Empty unless it is slower than expected or not
     #: measured.
     causes: List["CauseAnswer"]
+    #: Engine that was expected; `none` of a bare operation.
+    engine: "Engine"
     #: That operating point in words.
     expected_at: str
     #: Predicted for the workload that was expected, at the operating point that was expected.
@@ -938,7 +942,7 @@ class ExplainAnswer(ExplainAnswerOptional_):
 
 
 class ExplainRequestOptional_(TypedDict, total=False):
-    #: Inference engine whose kernels run.
+    #: Inference engine whose kernels run. Absent: as in `POST /v1/predict`, which also chooses the format.
     engine: "Engine"
     #: Build number or release of the engine that was expected. Absent: the newest known.
     engine_version: Optional[str]

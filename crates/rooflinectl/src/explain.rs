@@ -19,8 +19,6 @@ use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Windo
 use super::server_address::Address;
 use super::working::{Counted, Working};
 use rooflined_api::{ExplainAnswer, ExplainRequest, Offload, RunEvidence, Unseen, Workload};
-use rooflined_models::registry::models;
-use serde_json::Value;
 
 /// Windows whose middle is taken.
 const WINDOWS: usize = 3;
@@ -127,11 +125,7 @@ fn measured(args: &ExplainArgs, seen: Option<RunEvidence>) -> Result<(String, Ex
         tokens_per_s: args.tokens_per_s,
         seen,
     };
-    // As the daemon takes it for the engine that is named.
-    let model =
-        request.workload.model.as_ref().and_then(Value::as_str).and_then(|key| models().get(key).ok());
-    let format = model.map(|known| rooflined_advice::models::usual_format(known, request.engine).to_owned());
-    Ok((asked.answered(format.as_ref()).to_string(), request))
+    Ok((asked.to_string(), request))
 }
 
 /// A server, watched for as long as the arguments allow.

@@ -24,9 +24,10 @@ use suspect::{Certainty, Suspect};
 use super::catalogue::Catalogue;
 use super::convert::limit_key;
 use super::modes::refuse_power_limit;
+use super::predict::completed;
 use super::words::positive;
 use rooflined_api::{
-    CauseAnswer, EstimateAnswer, EvidenceAnswer, ExplainAnswer, ExplainRequest, RunEvidence,
+    CauseAnswer, EstimateAnswer, EvidenceAnswer, ExplainAnswer, ExplainRequest, RecommendRequest, RunEvidence,
 };
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::refusal::{Code, Refusal};
@@ -49,7 +50,15 @@ pub fn explain(
     refuse_power_limit(request.operating_point.as_ref(), "operating_point")?;
     let seen = request.seen.clone().unwrap_or_default();
     process::check(&seen)?;
-    let predictor = Predictor::new(snapshot, catalogue, request)?;
+    let question = RecommendRequest {
+        operating_point: request.operating_point.clone(),
+        workload: request.workload.clone(),
+        engine: request.engine,
+        ..RecommendRequest::default()
+    };
+    let (engine, workload) = completed(snapshot, catalogue, question)?;
+    let request = &ExplainRequest { engine, workload, ..request.clone() };
+    let predictor = Predictor::new(snapshot, catalogue, request);
     let (expected, _) = predictor.predict(std::iter::empty())?;
     let expected_rate = rate_of(&expected);
     let measured = measured_rate(request, expected.tokens)?;
@@ -63,6 +72,8 @@ pub fn explain(
         measured_tokens_per_s: measured.unwrap_or(expected_rate.value),
         expected_tokens_per_s: expected_rate,
         expected_at: in_words(&predictor.expected.point),
+        engine: engine.key().to_owned(),
+        format: predictor.expected_work()?.format(),
         causes: Vec::new(),
         unexplained_ratio: None,
         unexplained_tokens_per_s: None,

@@ -10,7 +10,6 @@ use rooflined_models::model::Model;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::{KnownModel, Models};
 use rooflined_models::transformer::Task;
-use rooflined_predict::{Engine, costs};
 
 /// `GET /v1/models`.
 #[must_use]
@@ -109,12 +108,6 @@ pub fn of_file(file: &ModelFile, path: String, kv_format: WeightFormat) -> Model
 #[must_use]
 pub fn published_recipe(known: &KnownModel) -> Recipe {
     Recipe::of(known.published_format.unwrap_or(WeightFormat::Bf16))
-}
-
-/// The format in which `engine` is expected to store a model of the registry where nobody names one.
-#[must_use]
-pub fn usual_format(known: &KnownModel, engine: Engine) -> &'static str {
-    costs::recipe(engine, crate::model::usual_format(known.published_format, engine)).key()
 }
 
 /// A model of the registry, which says where its figures come from.

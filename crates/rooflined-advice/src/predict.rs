@@ -67,7 +67,7 @@ impl Work {
     }
 
     /// As weights are stored; `None` where there are none, or a file does not say.
-    fn format(&self) -> Option<String> {
+    pub fn format(&self) -> Option<String> {
         match self {
             Self::Op(Task { op: Op::Attention { .. }, .. }) => None,
             Self::Op(task) => Some(task.format.key().to_owned()),

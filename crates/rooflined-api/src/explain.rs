@@ -17,7 +17,7 @@ pub struct ExplainRequest {
     pub operating_point: Option<OperatingPointRequest>,
     /// Workload that was expected to run: one operation or one model.
     pub workload: Workload,
-    /// Inference engine whose kernels run.
+    /// Inference engine whose kernels run. Absent: as in `POST /v1/predict`, which also chooses the format.
     #[serde(default, deserialize_with = "nullable::or_default")]
     #[cfg_attr(test, schema(value_type = crate::schema::Engine))]
     pub engine: Engine,
@@ -246,6 +246,11 @@ pub struct ExplainAnswer {
     pub expected_tokens_per_s: EstimateAnswer,
     /// That operating point in words.
     pub expected_at: String,
+    /// Engine that was expected; `none` of a bare operation.
+    #[cfg_attr(test, schema(value_type = crate::schema::Engine))]
+    pub engine: String,
+    /// Format of the weights that was expected; `null` where there are none, or a file does not say.
+    pub format: Option<String>,
     /// Causes of the difference, the one first whose removal gains most. Empty unless it is slower than expected or not measured.
     pub causes: Vec<CauseAnswer>,
     /// Part of the difference that no cause explains; `null` where there are no causes to look for.

@@ -314,6 +314,8 @@ fn explanation() -> ExplainAnswer {
         measured_tokens_per_s: 55.0,
         expected_tokens_per_s: EstimateAnswer { value: 90.0, low: 81.0, high: 99.0 },
         expected_at: "25W".into(),
+        engine: "llama.cpp".into(),
+        format: Some("q4_k_m".into()),
         causes: vec![
             cause("thermal", "GPU clock 890 MHz instead of 1.30 GHz under load: too hot", 0.7),
             cause("kv_format", "the cache is stored as q8_0 instead of fp16", 0.2),

@@ -8,7 +8,7 @@ use crate::catalogue::Catalogue;
 use crate::modes::Model;
 use crate::predict::{Work, predict_op};
 use crate::run;
-use crate::task::{model_at, unpredictable, with_threads};
+use crate::task::{unpredictable, with_threads};
 use rooflined_api::{ExplainRequest, Workload};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::{Roofline, scaling};
@@ -89,15 +89,8 @@ pub struct Predictor<'a> {
 }
 
 impl<'a> Predictor<'a> {
-    /// # Errors
-    /// An operating point that cannot be.
-    pub fn new(
-        snapshot: &'a Snapshot,
-        catalogue: &'a Catalogue,
-        request: &ExplainRequest,
-    ) -> Result<Self, Refusal> {
-        // What cannot be asked of a prediction cannot be expected either.
-        model_at(snapshot, request.operating_point.as_ref(), "operating_point")?;
+    /// Of a request that is [completed](crate::predict::completed).
+    pub fn new(snapshot: &'a Snapshot, catalogue: &'a Catalogue, request: &ExplainRequest) -> Self {
         let expected = Conditions {
             point: expected_point(snapshot, request),
             workload: request.workload.clone(),
@@ -109,7 +102,7 @@ impl<'a> Predictor<'a> {
             at_low_priority: None,
         };
         let known = RefCell::new(Vec::new());
-        Ok(Self { snapshot, catalogue, engine: request.engine, expected, known })
+        Self { snapshot, catalogue, engine: request.engine, expected, known }
     }
 
     /// As it was expected, with the changes of `suspects`; and what is left of its rate beside the prediction.
@@ -128,8 +121,12 @@ impl<'a> Predictor<'a> {
 
     /// Memory that what was expected takes.
     pub fn memory(&self, expected: &Prediction) -> Option<Bytes> {
-        let work = self.work(&self.expected).ok()?;
+        let work = self.expected_work().ok()?;
         Some(Bytes(work.memory(self.snapshot, expected).total))
+    }
+
+    pub fn expected_work(&self) -> Result<Work, Refusal> {
+        self.work(&self.expected)
     }
 
     fn work(&self, conditions: &Conditions) -> Result<Work, Refusal> {

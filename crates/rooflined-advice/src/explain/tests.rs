@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::Opener;
-use rooflined_api::{OperatingPointRequest, OtherProcess, Workload};
+use rooflined_api::{OperatingPointRequest, OtherProcess, PredictRequest, Workload};
 use rooflined_core::board::{ActiveMode, OperatingPoint, Reading, Throttle};
 use rooflined_core::hardware::registry;
 use rooflined_core::units::Hertz;
@@ -35,6 +35,20 @@ fn asked() -> ExplainRequest {
 
 fn explained(snapshot: &Snapshot, request: &ExplainRequest) -> ExplainAnswer {
     explain(snapshot, &catalogue(), request).unwrap()
+}
+
+#[test]
+fn a_model_alone_is_expected_as_predict_takes_it() {
+    let workload = Workload { model: Some(json!("qwen3-4b")), ..Workload::default() };
+    for key in BOARDS {
+        let snapshot = machine(key);
+        let answer =
+            explained(&snapshot, &ExplainRequest { workload: workload.clone(), ..ExplainRequest::default() });
+        let request = PredictRequest { workload: workload.clone(), ..PredictRequest::default() };
+        let predicted = crate::predict::predict(&snapshot, &catalogue(), &request).unwrap();
+        assert_eq!((answer.engine, answer.format), (predicted.engine, predicted.format));
+        assert_eq!(answer.expected_tokens_per_s, predicted.tokens_per_s);
+    }
 }
 
 fn expected(snapshot: &Snapshot) -> EstimateAnswer {
