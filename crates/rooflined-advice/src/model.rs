@@ -694,7 +694,8 @@ fn refused(error: &ImportError, fields: &Map<String, Value>, path: &str) -> Refu
         ImportError::Missing { field, .. } => {
             Code::MissingField.at(at(field), format!("{path}.model.{error}"), hint)
         }
-        ImportError::Family(_)
+        ImportError::Undescribed { .. }
+        | ImportError::Family(_)
         | ImportError::Tower(_)
         | ImportError::NoFamily(_)
         | ImportError::Method(_)

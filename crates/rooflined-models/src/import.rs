@@ -106,6 +106,9 @@ pub enum ImportError {
     /// A value of the wrong kind or out of range.
     #[error("{field} {reason}")]
     Field { field: String, reason: String },
+    /// A field of a file that may be right, of a form that nothing here describes.
+    #[error("{field} {reason}")]
+    Undescribed { field: String, reason: String },
     /// A field that a family has no default for.
     #[error("{field} is not given, and architecture {family:?} has no default for it")]
     Missing { field: String, family: String },
@@ -191,6 +194,7 @@ impl ImportError {
             | Self::Tensor { .. }
             | Self::Overlap { .. }
             | Self::Field { .. }
+            | Self::Undescribed { .. }
             | Self::Missing { .. }
             | Self::Shards(_) => ": ",
             _ => " ",
@@ -225,10 +229,14 @@ impl ImportError {
             Self::NoFamily(_) => {
                 "give the config.json that was published with the model, or its .gguf or .safetensors file"
             }
-            Self::Field { .. } | Self::Missing { .. } | Self::Model(_) => {
+            Self::Field { .. } | Self::Model(_) => {
                 "correct the field, or give the file that the model came with"
             }
-            Self::Family(_) | Self::Tower(_) | Self::Method(_) => {
+            Self::Undescribed { .. }
+            | Self::Missing { .. }
+            | Self::Family(_)
+            | Self::Tower(_)
+            | Self::Method(_) => {
                 "give the weights' header: a .safetensors or .gguf file tells the sizes of any model"
             }
             Self::Json { .. } => "check the file with a JSON reader, or fetch it again",

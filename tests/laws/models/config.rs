@@ -251,7 +251,9 @@ fn contradictions_name_their_field() {
         let error = parse(&format!("{{{LLAMA}, {change}}}")).unwrap_err();
         match error {
             ImportError::Model(invalid) => invalid.field().to_owned(),
-            ImportError::Field { field, .. } | ImportError::Missing { field, .. } => field,
+            ImportError::Field { field, .. }
+            | ImportError::Missing { field, .. }
+            | ImportError::Undescribed { field, .. } => field,
             other => panic!("{other}"),
         }
     };

@@ -467,7 +467,7 @@ impl<'a> Described<'a> {
                     short(kind),
                     self.family
                 );
-                return Err(wrong("layer_types", reason));
+                return Err(undescribed("layer_types", reason));
             }
         })
     }
@@ -519,13 +519,11 @@ impl<'a> Described<'a> {
             Some("conv") => Linear::ShortConvolution { kernel: self.need("kernel")? },
             Some("other") => Linear::Other { state_bytes: self.need("state_bytes")? },
             _ => {
-                return Err(wrong(
-                    "layer_types",
-                    format!(
-                        "has layers with a state, which architecture {:?} does not describe",
-                        self.family
-                    ),
-                ));
+                let reason = format!(
+                    "has layers with a state, whose sizes are not known of architecture {:?}",
+                    self.family
+                );
+                return Err(undescribed("layer_types", reason));
             }
         })
     }
@@ -563,7 +561,7 @@ impl<'a> Described<'a> {
                     Some(Datum::Number(number)) => whole(number)
                         .ok_or_else(|| wrong(class.key(), format!("would have {number} rows or columns"))),
                     None if default.is_some() => Ok(default.unwrap_or(1)),
-                    _ => Err(wrong(
+                    _ => Err(undescribed(
                         class.key(),
                         format!("of architecture {:?} follows from fields that are missing", self.family),
                     )),
@@ -582,6 +580,10 @@ impl<'a> Described<'a> {
         }
         Ok(())
     }
+}
+
+fn undescribed(field: &str, reason: String) -> ImportError {
+    ImportError::Undescribed { field: field.to_owned(), reason }
 }
 
 fn wrong(field: &str, reason: String) -> ImportError {
