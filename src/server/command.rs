@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::archive::NAME as STATE_DIR;
-use rooflined_advice::convert::{estimate, limit_key, tier_key};
+use rooflined_advice::convert::{estimate, tier_key};
 use rooflined_advice::parse::{parse, parse_list};
 use rooflined_advice::{
     Catalogue, MAX_ANSWER_BYTES, MAX_OBSERVATIONS, format_named, invalid_op, observed, operation,
@@ -313,7 +313,7 @@ fn row(measured: Measured) -> Option<MeasuredRow> {
         runs: measured.sample.times.len() as u64,
         isa: measured.sample.isa,
         bound: measured.predicted.bound.key().to_owned(),
-        limit: limit_key(measured.predicted.limit).to_owned(),
+        limit: measured.predicted.limit.key().to_owned(),
         roofline_time_s: measured.predicted.roofline_time.get(),
         power: measured.power.map(power),
     })

@@ -106,7 +106,7 @@ LayerKind = Literal[
 
 
 #: The ceiling that takes most of the time.
-Limit = Literal["dram", "cache", "core", "compute", "launch", "power_cap"]
+Limit = Literal["dram", "sm_pull", "cache", "core", "compute", "launch", "power_cap"]
 
 
 #: A load that was held while the power meter was read.
@@ -907,6 +907,8 @@ class ExplainAnswerOptional_(TypedDict, total=False):
     #: Where a slow run has no cause: what was checked, the most usual cause first. Otherwise what a reference kernel
     #: showed.
     checked: List["CheckedAnswer"]
+    #: Engine that was expected; `none` of a bare operation.
+    engine: "Engine"
     #: Format of the weights that was expected; `null` where there are none, or a file does not say.
     format: Optional[str]
     #: Part of the difference that no cause explains; `null` where there are no causes to look for.
@@ -921,8 +923,6 @@ class ExplainAnswer(ExplainAnswerOptional_):
     #: Causes of the difference, the one first whose removal gains most. Empty unless it is slower than expected or not
     #: measured.
     causes: List["CauseAnswer"]
-    #: Engine that was expected; `none` of a bare operation.
-    engine: "Engine"
     #: That operating point in words.
     expected_at: str
     #: Predicted for the workload that was expected, at the operating point that was expected.
@@ -2399,7 +2399,8 @@ class PredictAnswer(PredictAnswerOptional_):
     compute: "Precision"
     #: Operations of one run.
     flops: float
-    #: What limits it: `dram`, `cache`, `core` (dequantization), `compute`, `launch` or `power_cap`.
+    #: What limits it: `dram`, `sm_pull` (reads of the SMs), `cache`, `core` (dequantization), `compute`, `launch` or
+    #: `power_cap`.
     limit: "Limit"
     #: Memory it takes.
     memory_bytes: "MemoryAnswer"

@@ -7,6 +7,7 @@ use rooflined_core::operation::Op;
 use rooflined_core::units::{
     Bytes, BytesPerSecond, Celsius, FlopsPerSecond, Hertz, Joules, Seconds, Watts, counted, significant,
 };
+use rooflined_predict::Limit;
 use rooflined_predict::power::scope_words;
 
 /// `gemv 4096x4096`, `gemm 64x4096x4096`, `attention 1x32/8x128, 1+4096 tokens`.
@@ -146,16 +147,8 @@ fn is_integer(precision: &str) -> bool {
 /// What limits a prediction, as people call it.
 #[must_use]
 pub fn limit(key: &str) -> String {
-    match key {
-        "dram" => "memory bandwidth",
-        "cache" => "cache bandwidth",
-        "core" => "dequantization",
-        "compute" => "arithmetic",
-        "launch" => "launching kernels",
-        "power_cap" => "the power cap",
-        other => return other.replace('_', " "),
-    }
-    .to_owned()
+    let known: Option<Limit> = serde_json::from_value(key.into()).ok();
+    known.map_or_else(|| key.replace('_', " "), |limit| limit.words().to_owned())
 }
 
 /// `1 candidate`, `2 candidates`.
@@ -386,6 +379,24 @@ mod tests {
                 other => panic!("no figure is a {other}"),
             };
             assert_eq!(shown, expected, "{kind} {value}");
+        }
+    }
+
+    #[test]
+    fn limits_are_named_as_on_the_dashboards_page() {
+        let limits = [
+            Limit::Dram,
+            Limit::SmPull,
+            Limit::Cache,
+            Limit::Core,
+            Limit::Compute,
+            Limit::Launch,
+            Limit::PowerCap,
+        ];
+        for of in limits {
+            assert_eq!(limit(of.key()), of.words());
+            let said = format!("{}: \"{}\"", of.key(), of.words());
+            assert!(include_str!("dashboard/page/units.js").contains(&said), "{said}");
         }
     }
 

@@ -1,7 +1,6 @@
 //! A measured time beside the ceilings.
 
 use super::catalogue::Catalogue;
-use super::convert::limit_key;
 use super::modes::refuse_power_limit;
 use super::predict::{Work, completed, prediction_answer};
 use super::run;
@@ -58,7 +57,7 @@ pub fn analyze(
         ceiling_ratio: prediction.roofline_time / time,
         predicted_ratio: prediction.time.value / time,
         bound: prediction.bound.key().to_owned(),
-        limit: limit_key(prediction.limit).to_owned(),
+        limit: prediction.limit.key().to_owned(),
         verdict: verdict.to_owned(),
         reason,
         simulated: snapshot.board.simulated,

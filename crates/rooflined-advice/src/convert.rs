@@ -3,7 +3,7 @@
 use rooflined_api::{CeilingAnswer, EstimateAnswer};
 use rooflined_core::ceilings::{Ceiling, Provenance};
 use rooflined_core::operation::Op;
-use rooflined_predict::{Estimate, Limit, Tier};
+use rooflined_predict::{Estimate, Tier};
 
 /// An estimate in the base unit.
 #[must_use]
@@ -21,19 +21,6 @@ pub fn ceiling(of: Ceiling<f64>, age_s: Option<f64>) -> CeilingAnswer {
         high: of.high,
         provenance: of.provenance.key().to_owned(),
         age_s: age_s.filter(|_| measured),
-    }
-}
-
-/// A limit on the wire.
-#[must_use]
-pub const fn limit_key(limit: Limit) -> &'static str {
-    match limit {
-        Limit::Dram => "dram",
-        Limit::Cache => "cache",
-        Limit::Core => "core",
-        Limit::Compute => "compute",
-        Limit::Launch => "launch",
-        Limit::PowerCap => "power_cap",
     }
 }
 

@@ -46,8 +46,6 @@ pub struct Compared {
     pub decision: Decision,
     /// It loses more quality than [`USUAL_LOSS`], which nobody asked for.
     is_lossy: bool,
-    /// Its formats that do were left out, because another meets the limits.
-    is_careful: bool,
 }
 
 impl Compared {
@@ -160,11 +158,9 @@ fn rank(compared: Vec<Compared>) -> Vec<Compared> {
             format!("{engine} may be as good or better: the intervals overlap, but less is known of it")
         }
     });
+    // It would be chosen: of those whose intervals overlap, the one that loses less is.
     let lossy = all[1..].iter().filter(|(place, _)| {
-        place.is_lossy
-            && !chosen.is_lossy
-            && place.misses == chosen.misses
-            && place.expected < chosen.expected
+        place.is_lossy && !chosen.is_lossy && place.misses == 0 && place.at_worst < chosen.expected
     });
     let lossy = lossy.min_by(|(place, _), (other, _)| place.expected.total_cmp(&other.expected)).map(
         |(place, of)| {
@@ -176,14 +172,7 @@ fn rank(compared: Vec<Compared>) -> Vec<Compared> {
             )
         },
     );
-    let careful = all.iter().any(|(_, of)| of.is_careful).then(|| {
-        format!(
-            "formats that lose more than {:.0} % of quality are left out, because others meet the limits; \"max_quality_loss_ratio\":1 \
-             allows them",
-            USUAL_LOSS * 100.0
-        )
-    });
-    all[0].1.notes.extend(note.into_iter().chain(lossy).chain(careful));
+    all[0].1.notes.extend(note.into_iter().chain(lossy));
     all.into_iter().map(|(_, of)| of).collect()
 }
 
@@ -233,16 +222,15 @@ pub fn compare(
         let best = decision.chosen.as_ref().or(decision.closest.as_ref().map(|(closest, _)| closest));
         let loses_much = best.is_some_and(|best| best.score.loss > USUAL_LOSS);
         let mut is_lossy = is_open && Some(engine) != named && loses_much;
-        let mut is_careful = false;
         if is_lossy && decision.chosen.is_some() {
             let constraints = Constraints { max_quality_loss: Some(USUAL_LOSS), ..query.constraints };
             let careful = Query { constraints, ..query.clone() };
             let other = decided(&careful)?;
             if other.chosen.is_some() {
-                (query, decision, is_lossy, is_careful) = (careful, other, false, true);
+                (query, decision, is_lossy) = (careful, other, false);
             }
         }
-        Ok::<_, Refusal>(Compared { engine, query, notes, decision, is_lossy, is_careful })
+        Ok::<_, Refusal>(Compared { engine, query, notes, decision, is_lossy })
     };
     let with_drafts = |engine: Engine| {
         let Some(speculative) = request.workload.speculative.as_ref().filter(|of| of.draft_tokens.is_none())

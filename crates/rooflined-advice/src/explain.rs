@@ -22,7 +22,6 @@ use split::{Effect, LEAST, Part, split};
 use suspect::{Certainty, Suspect};
 
 use super::catalogue::Catalogue;
-use super::convert::limit_key;
 use super::modes::refuse_power_limit;
 use super::predict::completed;
 use super::words::positive;
@@ -32,9 +31,9 @@ use rooflined_api::{
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Hertz, Seconds, significant};
-use rooflined_predict::Prediction;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Snapshot;
+use rooflined_predict::{Limit, Prediction};
 
 /// Rates that a machine can have, in tokens per second: beyond them, logarithms of ratios are of no use.
 const RATES: RangeInclusive<f64> = 1e-9..=1e15;
@@ -355,10 +354,10 @@ fn slower(answer: &ExplainAnswer, (prediction, unit): (&Prediction, &str), is_me
             "{} {unit} are {less} below the {} that were expected, and no cause was found: {}.",
             significant(measured),
             significant(expected.value),
-            match limit_key(prediction.limit) {
-                "core" => "the cost of unpacking the weights limits it, and may not be known well enough",
-                "launch" => "the time to start kernels limits it, and may not be known well enough",
-                _ => "repeat the calibration on an idle machine: rooflinectl calibrate --wait",
+            match prediction.limit {
+                limit @ (Limit::Core | Limit::Launch) =>
+                    format!("{} limits it, whose cost may not be known well enough", limit.words()),
+                _ => "repeat the calibration on an idle machine: rooflinectl calibrate --wait".to_owned(),
             }
         ),
     }

@@ -1,7 +1,7 @@
 //! Predictions of one operation or one model.
 
 use super::catalogue::Catalogue;
-use super::convert::{as_f64, describe, estimate, limit_key, tier_key};
+use super::convert::{as_f64, describe, estimate, tier_key};
 use super::engines::{choice_for, engine_for};
 use super::model::{ModelTask, refuse_overlong};
 use super::modes::Model;
@@ -326,7 +326,7 @@ pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Predictio
         arithmetic_intensity_flops_per_byte: prediction.cost.intensity().get(),
         ridge_flops_per_byte: prediction.ridge.get(),
         bound: prediction.bound.key().to_owned(),
-        limit: limit_key(prediction.limit).to_owned(),
+        limit: prediction.limit.key().to_owned(),
         compute: prediction.compute.key().to_owned(),
         memory_bytes: work.memory(snapshot, &prediction),
         tier: tier_key(prediction.tier).to_owned(),

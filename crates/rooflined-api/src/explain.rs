@@ -247,6 +247,7 @@ pub struct ExplainAnswer {
     /// That operating point in words.
     pub expected_at: String,
     /// Engine that was expected; `none` of a bare operation.
+    #[serde(default)]
     #[cfg_attr(test, schema(value_type = crate::schema::Engine))]
     pub engine: String,
     /// Format of the weights that was expected; `null` where there are none, or a file does not say.

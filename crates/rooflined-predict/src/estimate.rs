@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use rooflined_core::ceilings::{Ceiling, Provenance};
+use rooflined_core::ceilings::{Ceiling, Provenance, Roofline};
 use rooflined_core::units::Seconds;
 
 /// An estimate with its 90 % interval.
@@ -28,6 +28,8 @@ impl<Q> Estimate<Q> {
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     Dram,
+    /// What the SMs read at their clock, where that is less than what the memory gives.
+    SmPull,
     Cache,
     /// Dequantizing stored weights in the cores.
     Core,
@@ -35,6 +37,45 @@ pub enum Limit {
     /// Starting the operation.
     Launch,
     PowerCap,
+}
+
+impl Limit {
+    /// The key on the wire.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Dram => "dram",
+            Self::SmPull => "sm_pull",
+            Self::Cache => "cache",
+            Self::Core => "core",
+            Self::Compute => "compute",
+            Self::Launch => "launch",
+            Self::PowerCap => "power_cap",
+        }
+    }
+
+    /// As a sentence names it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Dram => "memory bandwidth",
+            Self::SmPull => "the rate at which so many SMs read at this clock",
+            Self::Cache => "cache bandwidth",
+            Self::Core => "dequantizing the weights in the cores",
+            Self::Compute => "arithmetic",
+            Self::Launch => "launching kernels",
+            Self::PowerCap => "the power cap",
+        }
+    }
+
+    /// The same where `roofline` holds, whose SMs may read less than the memory gives.
+    pub(crate) fn under(self, roofline: &Roofline) -> Self {
+        let limits = roofline.pull_limit.zip(roofline.memory_limit);
+        match limits {
+            Some((pull, memory)) if self == Self::Dram && pull.value < memory.value => Self::SmPull,
+            _ => self,
+        }
+    }
 }
 
 /// What a prediction rests on, weakest first.
@@ -70,4 +111,21 @@ pub(crate) fn interval(value: Seconds, half_width_ratio: f64, bound: Seconds) ->
 
 pub(crate) fn relative_half_width(ceiling: &Ceiling<f64>) -> f64 {
     (ceiling.high - ceiling.low) / (2.0 * ceiling.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rooflined_core::ceilings::datasheet;
+    use rooflined_core::hardware::registry;
+
+    #[test]
+    fn sms_that_read_less_than_the_memory_gives_are_the_limit() {
+        let hardware = registry().get("jetson-orin-nano-8gb-super").unwrap();
+        let limit = |name: &str| {
+            let mode = hardware.modes.iter().find(|mode| mode.name == name).unwrap();
+            Limit::Dram.under(&datasheet(hardware, &mode.operating_point()))
+        };
+        assert_eq!(["7W", "15W", "25W"].map(limit), [Limit::SmPull, Limit::Dram, Limit::Dram]);
+    }
 }

@@ -503,7 +503,7 @@ impl<'a> Total<'a> {
             Limit::Core => self.step.dequantization += time,
             Limit::Compute => self.step.compute += time,
             Limit::Launch => self.step.overhead += time,
-            Limit::Dram | Limit::Cache | Limit::PowerCap => self.step.memory += time,
+            Limit::Dram | Limit::SmPull | Limit::Cache | Limit::PowerCap => self.step.memory += time,
         }
         self.tier = self.tier.min(one.tier);
         self.provenance = self.provenance.max(one.provenance);
@@ -537,7 +537,7 @@ impl<'a> Total<'a> {
     }
 
     fn limit(&self) -> Limit {
-        self.step.limit()
+        self.step.limit().under(self.ceilings.roofline)
     }
 
     /// What most weights are computed in, and its ridge.

@@ -77,7 +77,7 @@ pub fn predict(
         } else {
             Bound::Compute
         },
-        limit: parts.limit(roofline.launch.value),
+        limit: parts.limit(roofline.launch.value).under(roofline),
         tier: tier(provenance, parts.calibrated),
         provenance,
         power: None,

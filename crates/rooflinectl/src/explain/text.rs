@@ -15,7 +15,9 @@ pub fn render(what: &str, answer: &ExplainAnswer) -> String {
     let expected = words::estimate(&answer.expected_tokens_per_s, words::rate);
     let _ = writeln!(text, "  {measured:<11} {}", words::rate(answer.measured_tokens_per_s));
     let format = answer.format.as_ref().map_or_else(String::new, |format| format!(" as {format}"));
-    let engine = if answer.engine == "none" { String::new() } else { format!(" in {}", answer.engine) };
+    // An older daemon names none.
+    let is_named = !["", "none"].contains(&answer.engine.as_str());
+    let engine = if is_named { format!(" in {}", answer.engine) } else { String::new() };
     let _ = writeln!(text, "  expected    {expected},{format}{engine} at {}", answer.expected_at);
     for cause in &answer.causes {
         describe(&mut text, cause);

@@ -5,7 +5,7 @@ use super::{
     Candidate, Constraint, EnergyBasis, Miss, Objective, Outcome, Query, Rejection, Sensitivity, WorkForms,
 };
 use crate::power::scope_words;
-use crate::{Engine, Limit, Tier};
+use crate::{Engine, Tier};
 use rooflined_core::units::{Bytes, Joules, Seconds, Watts, counted, significant};
 
 type Closest = Option<(Candidate, Vec<Miss>)>;
@@ -71,7 +71,8 @@ fn for_it(
         (Objective::Energy, EnergyBasis::Marginal) => " above idle",
         _ => "",
     };
-    let limit = outcome.map_or_else(String::new, |outcome| format!(", limited by {}", limit(outcome)));
+    let limit = outcome
+        .map_or_else(String::new, |outcome| format!(", limited by {}", outcome.prediction.limit.words()));
     let what = in_words(query, chosen);
     let least = |of: &Candidate| match query.objective {
         Objective::Energy => of.score.energy,
@@ -166,17 +167,6 @@ fn figures(query: &Query, candidate: &Candidate) -> String {
 /// ` (module)`
 fn scope(candidate: &Candidate) -> String {
     candidate.rails.map_or_else(String::new, |rails| format!(" ({})", scope_words(rails.scope())))
-}
-
-const fn limit(outcome: &Outcome) -> &'static str {
-    match outcome.prediction.limit {
-        Limit::Dram => "memory bandwidth",
-        Limit::Cache => "cache bandwidth",
-        Limit::Core => "dequantizing the weights in the cores",
-        Limit::Compute => "arithmetic",
-        Limit::Launch => "the cost of starting it",
-        Limit::PowerCap => "the power budget",
-    }
 }
 
 impl Tally {

@@ -114,7 +114,7 @@ impl PowerCosts {
             self.coefficients.byte_j += BESIDE_GPU_BYTE_J;
             self.half_width_ratio = self.half_width_ratio.hypot(BESIDE_GPU);
             self.warnings.push(format!(
-                "the meter sees the GPU alone: {BESIDE_GPU_W} W and {:.0} pJ a byte are added for the rest of the module, \
+                "the meters of such boards see the GPU alone: {BESIDE_GPU_W} W and {:.0} pJ a byte are added for the rest of the module, \
                  which is a guess",
                 BESIDE_GPU_BYTE_J * 1e12
             ));

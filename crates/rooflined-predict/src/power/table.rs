@@ -268,7 +268,12 @@ impl PowerFile {
         let note = match (carried, one_clock) {
             (false, _) => None,
             (true, true) => Some(format!(
-                "power was measured at {:.0} MHz only: the estimate for {:.0} MHz uses the voltage curve of other boards",
+                "{} measured at {:.0} MHz only: the estimate for {:.0} MHz uses the voltage curve of other boards",
+                if source == PowerSource::Prior {
+                    "the power of boards like this one was"
+                } else {
+                    "power was"
+                },
                 mhz(lowest),
                 mhz(place.clock_hz)
             )),

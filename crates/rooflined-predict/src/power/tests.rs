@@ -158,7 +158,9 @@ fn what_was_not_measured_is_less_certain_the_farther_away_it_is_and_says_so() {
     }
     assert!(far.half_width_ratio > near.half_width_ratio && near.half_width_ratio > file.half_width_ratio);
     let measured_once = power_of(registry().get("gb10"), &roofline("gb10", Some(2e9))).unwrap();
-    assert!(measured_once.warnings[0].contains("2489 MHz only"), "{:?}", measured_once.warnings);
+    // What is estimated from other boards was not measured here.
+    let said = "the power of boards like this one was measured at 2489 MHz only";
+    assert!(measured_once.warnings[0].starts_with(said), "{:?}", measured_once.warnings);
 }
 
 #[test]

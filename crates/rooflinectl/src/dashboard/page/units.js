@@ -105,8 +105,8 @@ export const restsOn = (answer) => answer.provenance === "measured" && answer.ag
   : provenance(answer.provenance);
 
 const LIMITS = {
-  dram: "main memory", cache: "cache bandwidth", core: "unpacking weights in the cores", compute: "arithmetic", launch: "starting kernels",
-  power_cap: "the power cap",
+  dram: "memory bandwidth", sm_pull: "the rate at which so many SMs read at this clock", cache: "cache bandwidth",
+  core: "dequantizing the weights in the cores", compute: "arithmetic", launch: "launching kernels", power_cap: "the power cap",
 };
 
 /** What limits a kernel, in words. */
