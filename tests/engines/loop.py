@@ -129,7 +129,7 @@ class Daemon:
         for _ in range(TRIES):
             done = self.ctl("calibrate", "--wait", "--force")
             if done.returncode == 0:
-                print((done.stdout + done.stderr).split("regimes known")[0].strip().splitlines()[-1].rstrip("; "), flush=True)
+                print((done.stdout + done.stderr).split("the ceilings of")[0].strip().splitlines()[-1].rstrip("; "), flush=True)
                 return
         fail(f"the machine cannot be calibrated: {done.stdout}{done.stderr}")
 

@@ -133,7 +133,7 @@ fn a_newcomer_calibrates_compares_predicts_and_asks() {
 
     let output = run(real.path(), &["calibrate", "--quick", "--force", "--wait"]);
     assert!(output.status.success(), "{output:?}");
-    contains(&stdout(&output), &["calibrated in ", "regimes known: "]);
+    contains(&stdout(&output), &["calibrated in ", "the ceilings of "]);
     contains(&stderr(&output), &["calibrating 100 %"]);
     let roofline = real.json("roofline");
     assert_eq!(roofline["bandwidth_bytes_per_s"]["provenance"], "measured");

@@ -97,14 +97,11 @@ pub fn summary(answer: &CalibrationAnswer) -> String {
     let of = |name: &str| answer.record.get(name);
     let wall =
         of("wall").and_then(Value::as_f64).map_or_else(String::new, |s| format!(" in {}", words::time(s)));
-    let regimes: Vec<_> = of("regimes")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|regime| regime.get("key")?.as_str())
-        .collect();
-    let rejected = of("rejected").and_then(Value::as_array).map_or(0, Vec::len);
-    let mut text = format!("calibrated{wall}; regimes known: {}", regimes.join(", "));
+    let count = |name: &str| of(name).and_then(Value::as_array).map_or(0, Vec::len);
+    let (points, rejected) = (count("regimes"), count("rejected"));
+    let points =
+        if points == 1 { "one operating point".to_owned() } else { format!("{points} operating points") };
+    let mut text = format!("calibrated{wall}; the ceilings of {points} are measured");
     if let Some(load) = load(&answer.record) {
         text.push_str(&format!("; {load}"));
     }

@@ -61,6 +61,7 @@ fn script(shell: Shell) -> String {
             text = text.replace(ZSH_BOTH_WRITTEN, ZSH_TARGETS);
             let all = modes().join(" ");
             text = text.replace(&format!(":({all})"), ":_rooflinectl_modes");
+            text = text.replace(&format!(":({all} all)"), ":{compadd all; _rooflinectl_modes}");
             let own = posix_modes(&all, "\"${words[*]}\"", "compadd -- ${=${found:-$all}}");
             text = text.replacen(ZSH_HEAD, &[ZSH_HEAD, &zsh_targets(), &own].concat(), 1);
         }
@@ -162,7 +163,8 @@ fn names(arg: &Arg, above: &str, command: &str) -> Option<Vec<&'static str>> {
         "hardware" => registry().keys().collect(),
         "key" if above == "hardware" => registry().keys().collect(),
         "key" if above == "models" && command == "show" => models().keys().collect(),
-        "mode" | "min_mode" | "modes" => modes(),
+        "mode" | "min_mode" => modes(),
+        "modes" => modes().into_iter().chain(["all"]).collect(),
         _ if is_target(arg) => targets().collect(),
         _ => return None,
     };
@@ -208,5 +210,21 @@ fn positionals(command: &Command, path: &mut Vec<String>, text: &mut String) {
         }
         positionals(below, path, text);
         path.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_modes_are_offered_where_several_may_be_named() {
+        for (shell, offered) in [
+            (Shell::Bash, "\"$(_rooflinectl_modes) all\""),
+            (Shell::Zsh, ":MODES:{compadd all; _rooflinectl_modes}'"),
+            (Shell::Fish, "\"(__rooflinectl_modes)\nall\\t''\""),
+        ] {
+            assert!(script(shell).contains(offered), "{shell}");
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use super::words;
+
 /// The list whose elements are the rows of an answer, by the answer's name. Every answer may have `rows`.
 const LISTS: [(&str, &str); 8] = [
     ("mode", "modes"),
@@ -220,12 +222,12 @@ pub fn prometheus(name: &str, answer: &Value) -> String {
             let line = format!("{gauge}{labels} {number}");
             match gauges.iter_mut().find(|known| known.name == gauge) {
                 Some(known) => known.lines.push(line),
-                None => gauges.push(Gauge { name: gauge, path, lines: vec![line] }),
+                None => gauges.push(Gauge { name: gauge, path: converted, lines: vec![line] }),
             }
         }
     }
     gauges.iter().fold(String::new(), |mut text, Gauge { name: gauge, path, lines }| {
-        let _ = writeln!(text, "# HELP {gauge} Field {path} of the answer {name}.");
+        let _ = writeln!(text, "# HELP {gauge} {}.", in_words(gauge, name, path));
         let _ = writeln!(text, "# TYPE {gauge} gauge\n{}", lines.join("\n"));
         text
     })
@@ -287,6 +289,21 @@ fn gauge_name(name: &str, path: &str, is_truth: bool) -> String {
     reserved.map_or(text.clone(), |(ending, instead)| {
         format!("{}{instead}", text.strip_suffix(ending).unwrap_or(&text))
     })
+}
+
+/// What a metric counts and in which unit: `predict: ridge, in flops per byte`.
+fn in_words(gauge: &str, name: &str, path: &str) -> String {
+    let parts = path.split('.').filter_map(|part| match part {
+        "value" => None,
+        "low" => Some("lower end of the 90 % interval".to_owned()),
+        "high" => Some("upper end of the 90 % interval".to_owned()),
+        part => Some(words::name_field(part)),
+    });
+    let what = parts.collect::<Vec<_>>().join(", ");
+    let unit = METRIC_UNITS.into_iter().find(|(_, unit)| gauge.ends_with(unit));
+    let unit = unit.filter(|(_, unit)| !what.ends_with(&unit[1..]));
+    let unit = unit.map_or_else(String::new, |(_, unit)| format!(", in{}", unit.replace('_', " ")));
+    format!("{}: {what}{unit}", name.replace('_', " ")).replace(", in ratio", ", as a ratio")
 }
 
 fn labels(index: usize, row: &Value) -> String {
@@ -406,7 +423,10 @@ mod tests {
             text.contains("rooflined_formats_bytes_per_weight{row=\"0\",key=\"q4_k_m\"} 0.5625\n"),
             "{text}"
         );
-        assert!(text.contains("Field bits_per_weight of the answer formats."), "{text}");
+        let said = "# HELP rooflined_formats_bytes_per_weight formats: bytes per weight.\n";
+        assert!(text.contains(said), "{text}");
+        let said = in_words("rooflined_predict_time_high_seconds", "predict", "time_s.high");
+        assert_eq!(said, "predict: time, upper end of the 90 % interval, in seconds");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `man`: the manual pages, made of the definition of the arguments.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -37,17 +37,34 @@ pub fn run(printer: &Printer, command: &[String], dir: Option<&Path>) -> Result<
                 near.first().map_or(all.to_owned(), |near| format!("did you mean rooflinectl man {near}?"));
             Failure::usage(format!("there is no command {:?}", command.join(" "))).with_hint(hint)
         })?;
-        let mut page = Vec::new();
-        Man::new(of.clone()).render(&mut page).map_err(|error| {
+        let page = page(of).map_err(|error| {
             Failure::failed(format!("the page cannot be made: {error}"), "please report it as a bug")
         })?;
         return if is_shown(&page) { Ok(()) } else { printer.bytes(&page) };
     };
-    let written = fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+    let mut root = Cli::command().disable_help_subcommand(true);
+    root.build();
+    let written = fs::create_dir_all(dir).and_then(|()| write(&root, dir));
     written.map_err(|error| {
         let message = format!("the pages cannot be written to {}: {error}", dir.display());
         Failure::failed(message, "name a directory that you may write to")
     })
+}
+
+/// The page of a command. What its help ends with are examples, or the exit codes of all.
+fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    Man::new(command.clone()).render(&mut page)?;
+    let text = String::from_utf8_lossy(&page).replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n.nf\n");
+    Ok(text.replace(".SH EXTRA\nExit codes: ", ".SH \"EXIT STATUS\"\n").into_bytes())
+}
+
+/// The pages of a command and of all below it.
+fn write(command: &clap::Command, dir: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write(below, dir)?;
+    }
+    fs::write(dir.join(Man::new(command.clone()).get_filename()), page(command)?)
 }
 
 /// Whether a person at a terminal was shown the page: by `man`, where it is installed.
@@ -58,4 +75,19 @@ fn is_shown(page: &[u8]) -> bool {
         man.wait().ok()
     };
     std::io::stdout().is_terminal() && shown().is_some_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_help_text_ends_with_has_its_section() {
+        let mut root = Cli::command();
+        root.build();
+        let text = |command: &clap::Command| String::from_utf8(page(command).unwrap()).unwrap();
+        let recommend = text(root.find_subcommand("recommend").unwrap());
+        assert!(recommend.contains(".SH EXAMPLES\n.nf\n  rooflinectl recommend "), "{recommend}");
+        assert!(text(&root).contains(".SH \"EXIT STATUS\"\n0 ok, "));
+    }
 }

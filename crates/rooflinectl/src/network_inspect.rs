@@ -119,7 +119,7 @@ fn listed(mut items: Vec<String>) -> String {
     if items.len() > MOST_LISTED {
         let more = items.len() - MOST_LISTED;
         items.truncate(MOST_LISTED);
-        items.push(format!("and {more} more"));
+        items.push(format!("and {more} more, which -o json lists"));
     }
     items.join(", ")
 }

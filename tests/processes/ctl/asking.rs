@@ -334,7 +334,10 @@ fn calibrate_starts_waits_and_shows_how_far_it_is() {
     assert!(output.status.success(), "{output:?}");
     contains(&stderr(&output), &["calibrating  50 % read 128 MB\n", "calibrating 100 % done\n"]);
     assert!(!stderr(&output).contains('\r'), "plain lines without a terminal");
-    contains(&stdout(&output), &["calibrated in 1.90 s; regimes known: near; 1 samples rejected"]);
+    contains(
+        &stdout(&output),
+        &["calibrated in 1.90 s; the ceilings of one operating point are measured; 1 samples rejected"],
+    );
     let sent: Vec<_> = fake.asked().into_iter().filter(|asked| asked.route == "/v1/calibrate").collect();
     assert_eq!(sent[1].json(), json!({"plan": "quick", "wait": true, "force": true}));
     assert!(sent.iter().all(|asked| asked.socket == "control"));
@@ -551,7 +554,7 @@ fn completions_and_help_need_no_daemon() {
 fn every_command_and_every_role_has_a_manual_page() {
     let directory = tempfile::tempdir().unwrap();
     let page = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
-    contains(&stdout(&run(Path::new("/nowhere"), &["man"])), &[".TH rooflinectl 1", "Exit codes"]);
+    contains(&stdout(&run(Path::new("/nowhere"), &["man"])), &[".TH rooflinectl 1", "EXIT STATUS"]);
     assert!(
         run(Path::new("/nowhere"), &["man", "--dir", directory.path().to_str().unwrap()]).status.success()
     );

@@ -170,6 +170,7 @@ fn the_modes_of_this_board_are_offered_and_all_for_another() {
             ("mode set 17", &["mode", "set", "17W"][..]),
             ("hold --min-mode 17", &["hold", "--min-mode", "17W"]),
             ("mode set MAXN_S", &["mode", "set", "MAXN_S"]),
+            ("recommend --modes al", &["recommend", "--modes", "all"]),
             (
                 "predict --hardware gb10 --mode MAXN_S",
                 &["predict", "--hardware", "gb10", "--mode", "MAXN_SUPER"],

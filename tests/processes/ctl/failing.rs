@@ -45,7 +45,7 @@ fn bad_values_are_usage_errors_that_name_the_field_and_ask_nobody() {
         ("recommend qwen3-4b --hardware gb10 --min-fps 30", "--min-tokens-per-s 20"),
         ("predict qwen3-4b --batch 1,2,4", "rooflinectl sweep takes several"),
         ("hold --query Cargo.toml -- true", "is not JSON (line 1"),
-        ("hold -- sleep 1", "rooflinectl hold --max-power 15W -- COMMAND"),
+        ("hold -- sleep 1", "rooflinectl hold --max-power 25W -- COMMAND"),
         ("observe", "rooflinectl observe --from 8080"),
         ("mode confirm abc", "'<ID>': expected a whole number"),
         ("mode confirm", "that rooflinectl mode set printed"),

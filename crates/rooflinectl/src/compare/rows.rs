@@ -251,7 +251,7 @@ const COLUMNS: [Column<Row>; 14] = [
     (">error", |row| Some(words::signed_percent(row.measured.error_ratio))),
     (">drift", |row| row.measured.drift_ratio.map(|drift| words::signed_percent(drift - 1.0))),
     (">predicted/fp16", |row| row.speedup_vs_fp16_predicted.map(significant)),
-    (">measured", |row| row.speedup_vs_fp16_measured.map(significant)),
+    (">measured/fp16", |row| row.speedup_vs_fp16_measured.map(significant)),
     ("bound, limit", |row| Some(format!("{}, {}", row.measured.bound, row.measured.limit))),
     ("verdict", |row| Some(row.verdict.replace('_', " "))),
 ];
