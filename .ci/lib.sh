@@ -161,6 +161,12 @@ arm64() {
     [ -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || update-binfmts --enable qemu-aarch64
 }
 
+# The programs for arm64, with less optimisation than packages have, into target/aarch64-unknown-linux-gnu/release.
+arm64_programs() {
+    ROOFLINED_CI_CACHE=$CI_CACHE RUSTC=/usr/bin/rustc packaging/build --cargo arm64 build --config .ci/arm64.toml \
+        --package rooflined --package rooflinectl --bins
+}
+
 # The release build, as packages have it, in target/release.
 release() {
     python3 -c 'import ensurepip' 2>/dev/null || need python3 python3-venv

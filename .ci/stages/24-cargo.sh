@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# the crates as cargo packs and installs them: each is complete in itself, and both programs answer
+# the crates as cargo packs and installs them: each is complete in itself, and the command line answers
 . .ci/lib.sh
 
 # In the profile of tests, for what is asked is whether they are complete.
@@ -26,14 +26,15 @@ from_packed() {
     cp Cargo.lock "$work/crates/"
     cd "$work/crates"
     cargo metadata --offline --format-version 1 "${patches[@]}" >/dev/null
-    cargo install --quiet --debug --locked --path "$1-$version" --target-dir "$target" --root "$work/installed" "${patches[@]}"
+    cargo "$@" --quiet --locked --target-dir "$target" "${patches[@]}"
 }
+installs() { from_packed install --debug --path "$work"/crates/rooflinectl-[0-9]* --root "$work/installed"; }
+# What the daemon does is tested elsewhere; here it is asked whether anything is missing.
+compiles() { from_packed check --package rooflined; }
 answers() { env -i "$work/installed/bin/rooflinectl" recommend Qwen/Qwen3-4B --hardware orin-nano | grep '^Use '; }
-starts() { env -i "$work/installed/bin/rooflined" --version; }
 
 check "cargo packs every crate" pack_crates
-check "cargo installs the program of the command line from what is packed" from_packed rooflinectl
+check "cargo installs the program of the command line from what is packed" installs
 check "it is asked and answers" answers
-check "cargo installs the daemon from what is packed" from_packed rooflined
-check "it starts" starts
+check "the daemon compiles from what is packed" compiles
 checked

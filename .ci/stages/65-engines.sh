@@ -11,9 +11,6 @@ venv engines tests/engines/requirements.txt
 echo "the engines were installed after $((SECONDS - began)) s"
 "$VENV/bin/python" -B tests/engines/test_loop.py
 
-# Simulated boards mostly wait; what counts bytes and options runs beside them, and what measures this machine runs alone, after them.
-"$VENV/bin/python" -B tests/explain/boards.py target/release >"$CI_OUT/boards.txt" 2>&1 &
-boards=$!
 "$VENV/bin/python" -B tests/engines/memory.py target/release
 # Not built: its sources have llama.cpp's parser of options.
 sources=$CI_CACHE/llama_cpp_python-0.3.36.tar.gz
@@ -21,11 +18,6 @@ sources=$CI_CACHE/llama_cpp_python-0.3.36.tar.gz
     --dest "$CI_CACHE" llama-cpp-python==0.3.36
 "$VENV/bin/python" -B tests/engines/flags.py "$sources" target/release
 echo "memory and options were checked after $((SECONDS - began)) s"
-status=0
-wait "$boards" || status=$?
-cat "$CI_OUT/boards.txt"
-[ "$status" -eq 0 ]
-echo "simulated boards were explained after $((SECONDS - began)) s"
 "$VENV/bin/python" -B tests/engines/loop.py target/release
 echo "engines were predicted and observed after $((SECONDS - began)) s"
 "$VENV/bin/python" -B tests/engines/instructions.py target/release

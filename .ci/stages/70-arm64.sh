@@ -5,10 +5,9 @@
 arm64
 need dbus python3
 
-# The programs are compiled once, as packages have them; the stage `package` packs them. With zig from another place all would
-# be compiled again.
+# The programs are compiled once; the stage `package` packs them. With zig from another place all would be compiled again.
 export ROOFLINED_CI_CACHE=$CI_CACHE
-RUSTC=/usr/bin/rustc packaging/build --programs arm64
+arm64_programs
 echo "programs compiled after $SECONDS s"
 
 target=aarch64-unknown-linux-gnu
@@ -18,7 +17,7 @@ echo "$rustc, $(qemu-aarch64-static --version | head -1)"
 # What is tested here and what is not: docs/decisions/0017.
 crates=(rooflined-{core,probe,actuator})
 # As the programs are compiled, whose dependencies these share.
-RUSTC=/usr/bin/rustc packaging/build --cargo arm64 test --no-run --message-format=json-render-diagnostics \
+RUSTC=/usr/bin/rustc packaging/build --cargo arm64 test --config .ci/arm64.toml --no-run --message-format=json-render-diagnostics \
     "${crates[@]/#/--package=}" --lib --test quantise >"$CI_OUT/arm64.json"
 # The tests that start the programs are those of this machine; what they start is not.
 cargo test --locked --workspace --no-run --message-format=json-render-diagnostics --test processes >"$CI_OUT/native.json"

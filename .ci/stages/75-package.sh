@@ -20,7 +20,7 @@ systems() {
 }
 systems >"$CI_OUT/systems.txt" 2>&1 &
 systems=$!
-RUSTC=/usr/bin/rustc packaging/build --programs arm64
+arm64_programs
 packaging/build --programs amd64
 echo "compiled after $SECONDS s"
 packaging/build --pack "$packages" amd64 arm64

@@ -466,10 +466,10 @@ def cases(home, engines):
         tiny = files(home, "tinyllama", ("fp16", "q8_0", "q4_0"), "--layers", "12", "--vocab", "2048")
         half = files(home, "qwen2.5-0.5b", ("fp16", "q8_0", "q4_0"))
         one = {"threads": [1], "batch": {"min": 1, "max": 1}}
-        yield Llama(tiny, "tiny (12 layers of 2048)", {"min_tokens_per_s": 20}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 1400)
-        yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 5}, one, 900)
-        yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 10}, {"threads": [1], "batch": {"min": 2, "max": 2}}, 1000)
-        yield Llama(half, "qwen2.5-0.5b, rooflinectl run", {"min_tokens_per_s": 5}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 900, whole=True)
+        yield Llama(tiny, "tiny (12 layers of 2048)", {"min_tokens_per_s": 20}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 700)
+        yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 5}, one, 550)
+        yield Llama(half, "qwen2.5-0.5b", {"min_tokens_per_s": 10}, {"threads": [1], "batch": {"min": 2, "max": 2}}, 650)
+        yield Llama(half, "qwen2.5-0.5b, rooflinectl run", {"min_tokens_per_s": 5}, {"threads": [1, 2], "batch": {"min": 1, "max": 1}}, 550, whole=True)
     free = {"threads": [1, 2], "batch": {"min": 1, "max": 1}}
     four = {"threads": [1, 2], "batch": {"min": 4, "max": 4}}
     for engine, formats in (("torch", ["fp32", "bf16"]), ("onnxruntime", ["fp32"])):
