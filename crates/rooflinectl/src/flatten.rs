@@ -349,7 +349,8 @@ mod tests {
 
     #[test]
     fn a_shell_reads_whole_numbers_without_a_point_and_others_exactly() {
-        let value = json!({"bytes": 3.911_003_904e9, "count": 7, "rate": 26.25, "huge": 1e300, "text": "it's"});
+        let value =
+            json!({"bytes": 3.911_003_904e9, "count": 7, "rate": 26.25, "huge": 1e300, "text": "it's"});
         let expected = "ROOFLINED_BYTES='3911003904'\nROOFLINED_COUNT='7'\nROOFLINED_HUGE='1e+300'\n\
                         ROOFLINED_RATE='26.25'\nROOFLINED_TEXT='it'\\''s'\n";
         assert_eq!(environment(&value), expected);
