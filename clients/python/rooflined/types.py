@@ -106,7 +106,7 @@ LayerKind = Literal[
 
 
 #: The ceiling that takes most of the time.
-Limit = Literal["dram", "sm_pull", "cache", "core", "compute", "launch", "power_cap"]
+Limit = Literal["dram", "cache", "core", "compute", "launch", "power_cap"]
 
 
 #: A load that was held while the power meter was read.
@@ -2399,8 +2399,7 @@ class PredictAnswer(PredictAnswerOptional_):
     compute: "Precision"
     #: Operations of one run.
     flops: float
-    #: What limits it: `dram`, `sm_pull` (reads of the SMs), `cache`, `core` (dequantization), `compute`, `launch` or
-    #: `power_cap`.
+    #: What limits it: `dram`, `cache`, `core` (dequantization), `compute`, `launch` or `power_cap`.
     limit: "Limit"
     #: Memory it takes.
     memory_bytes: "MemoryAnswer"

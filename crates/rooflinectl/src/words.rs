@@ -384,15 +384,7 @@ mod tests {
 
     #[test]
     fn limits_are_named_as_on_the_dashboards_page() {
-        let limits = [
-            Limit::Dram,
-            Limit::SmPull,
-            Limit::Cache,
-            Limit::Core,
-            Limit::Compute,
-            Limit::Launch,
-            Limit::PowerCap,
-        ];
+        let limits = [Limit::Dram, Limit::Cache, Limit::Core, Limit::Compute, Limit::Launch, Limit::PowerCap];
         for of in limits {
             assert_eq!(limit(of.key()), of.words());
             let said = format!("{}: \"{}\"", of.key(), of.words());

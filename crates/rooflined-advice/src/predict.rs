@@ -30,7 +30,7 @@ use rooflined_predict::learning::Residuals;
 use rooflined_predict::learning::report::Moved;
 use rooflined_predict::optimize::with_columns;
 use rooflined_predict::snapshot::{Cap, Snapshot};
-use rooflined_predict::{Engine, Estimate, PredictError, Prediction};
+use rooflined_predict::{Engine, Estimate, Limit, PredictError, Prediction};
 
 /// An operation or a model, as one engine would run it.
 #[derive(Debug, Clone)]
@@ -300,6 +300,8 @@ pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Predictio
     let energy = prediction.model.as_ref().and_then(|_| prediction.energy_per_token());
     let marginal = prediction.model.as_ref().and_then(|_| prediction.marginal_energy_per_token());
     let power = prediction.power;
+    let pull = (prediction.limit == Limit::SmPull)
+        .then(|| format!("what limits is not the memory itself, but {}", prediction.limit.words()));
     let documents = match work {
         Work::Model(task) => task.request.documents(),
         Work::Op(_) => None,
@@ -340,7 +342,11 @@ pub fn prediction_answer(snapshot: &Snapshot, work: &Work, prediction: Predictio
         hardware: hypothetical(snapshot),
         serial: snapshot.serial,
         reports: reports(prediction.moved),
-        warnings: warnings(snapshot, prediction.provenance, work.warnings(prediction.warnings)),
+        warnings: warnings(
+            snapshot,
+            prediction.provenance,
+            work.warnings(prediction.warnings).into_iter().chain(pull).collect(),
+        ),
     }
 }
 

@@ -131,7 +131,7 @@ pub struct PredictAnswer {
     /// Side of the roofline that it lies on: `memory` or `compute`.
     #[cfg_attr(test, schema(value_type = crate::schema::Bound))]
     pub bound: String,
-    /// What limits it: `dram`, `sm_pull` (reads of the SMs), `cache`, `core` (dequantization), `compute`, `launch` or `power_cap`.
+    /// What limits it: `dram`, `cache`, `core` (dequantization), `compute`, `launch` or `power_cap`.
     #[cfg_attr(test, schema(value_type = crate::schema::Limit))]
     pub limit: String,
     /// What the arithmetic runs in.

@@ -29,6 +29,7 @@ impl<Q> Estimate<Q> {
 pub enum Limit {
     Dram,
     /// What the SMs read at their clock, where that is less than what the memory gives.
+    #[serde(rename = "dram", skip_deserializing)]
     SmPull,
     Cache,
     /// Dequantizing stored weights in the cores.
@@ -40,12 +41,11 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The key on the wire.
+    /// The key on the wire, where the memory's side is one limit: which part of it holds is said in words.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
-            Self::Dram => "dram",
-            Self::SmPull => "sm_pull",
+            Self::Dram | Self::SmPull => "dram",
             Self::Cache => "cache",
             Self::Core => "core",
             Self::Compute => "compute",

@@ -105,7 +105,7 @@ export const restsOn = (answer) => answer.provenance === "measured" && answer.ag
   : provenance(answer.provenance);
 
 const LIMITS = {
-  dram: "memory bandwidth", sm_pull: "the rate at which so many SMs read at this clock", cache: "cache bandwidth",
+  dram: "memory bandwidth", cache: "cache bandwidth",
   core: "dequantizing the weights in the cores", compute: "arithmetic", launch: "launching kernels", power_cap: "the power cap",
 };
 
