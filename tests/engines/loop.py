@@ -49,6 +49,8 @@ SAME_WINDOWS = 0.25
 TRIES = 3
 # Nothing is run again later than this after the beginning, for the whole has to end.
 REPEAT_UNTIL_S = 240
+# How the daemon refuses a run that something else slowed down.
+SLOWED = "a cause slowed this run down"
 # Time that a server may wait for a processor over the time it runs. Who asks and who watches runs on the same cores, of which the
 # engine may have all; what that costs shows beside the server's own timings.
 MOST_WAIT = 0.15
@@ -178,6 +180,9 @@ class Run:
     def disturbed(self):
         if self.noise:
             return self.noise
+        # The daemon found what else the machine did meanwhile.
+        if self.refused and self.refused.startswith(SLOWED):
+            return self.refused
         for ratio, why in self.references:
             if why or ratio is None:
                 return why or "no reference read"
@@ -289,6 +294,9 @@ class Llama:
         # The prediction for the very context, by what was known before the run.
         before = first["predicted_tokens_per_s"]["value"]
         for one in (first, second):
+            if one["outcome"] == "refused":
+                rate = one["tokens_per_s"]["value"]
+                return Run(before, rate, before, rate, 0.0, context=one["context_tokens"], refused=one["reason"])
             if one["outcome"] != "learned" or one["threads"] != chosen["threads"]:
                 fail(f"{self.name}: {json.dumps(one)} is not what ran: {chosen}")
         spread = max(one["tokens_per_s"]["high"] / one["tokens_per_s"]["low"] for one in (first, second)) - 1

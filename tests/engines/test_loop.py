@@ -37,7 +37,8 @@ class Verdicts(unittest.TestCase):
 
     def test_what_is_disturbed_is_not_judged(self):
         for noise in ({"spread": 0.5}, {"references": ((1.4, None), (1.0, None))}, {"references": ((1.0, "busy"), (1.0, None))},
-                      {"references": ((None, None), (1.0, None))}, {"measured": math.nan, "noise": "nothing was observed"}):
+                      {"references": ((None, None), (1.0, None))}, {"measured": math.nan, "noise": "nothing was observed"},
+                      {"refused": f"{loop.SLOWED}: another process"}):
             disturbed = case(run(after=13.0, **noise), run(after=13.0, **noise))
             self.assertEqual((disturbed.state(), disturbed.wants_again()), ("disturbed", 1), noise)
 
