@@ -942,7 +942,7 @@ class ExplainAnswer(ExplainAnswerOptional_):
 
 
 class ExplainRequestOptional_(TypedDict, total=False):
-    #: Inference engine whose kernels run. Absent: as in `POST /v1/predict`, which also chooses the format.
+    #: Inference engine whose kernels run. If none is named, engine and format are chosen as in `POST /v1/predict`.
     engine: "Engine"
     #: Build number or release of the engine that was expected. Absent: the newest known.
     engine_version: Optional[str]

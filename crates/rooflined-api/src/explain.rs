@@ -17,7 +17,7 @@ pub struct ExplainRequest {
     pub operating_point: Option<OperatingPointRequest>,
     /// Workload that was expected to run: one operation or one model.
     pub workload: Workload,
-    /// Inference engine whose kernels run. Absent: as in `POST /v1/predict`, which also chooses the format.
+    /// Inference engine whose kernels run. If none is named, engine and format are chosen as in `POST /v1/predict`.
     #[serde(default, deserialize_with = "nullable::or_default")]
     #[cfg_attr(test, schema(value_type = crate::schema::Engine))]
     pub engine: Engine,
