@@ -22,7 +22,7 @@ const PROBLEM_LINES: usize = 3;
 const NAME: usize = 12;
 const BAR: usize = 20;
 
-/// From this width on, holds and events stand beside the machine instead of below it.
+/// From this width on, sensors, holds and events stand next to loads and ceilings instead of below them.
 const WIDE: u16 = 130;
 /// Columns between both.
 const GAP: u16 = 2;
@@ -197,7 +197,12 @@ fn overview(frame: &mut Frame<'_>, area: Rect, live: &Live, shown: &ViewState) {
     // Of the events at least the newest.
     let newest = events.first().map_or(0, Vec::len);
     let below = past.len() + if is_wide { 0 } else { holds.len() + newest };
-    let lines = sections(live, shown.ascii, width, usize::from(area.height), below);
+    let mut sensors: Vec<_> = sensors(live).iter().map(|line| wrap_text(line, width, NAME)).collect();
+    let mut rest = Vec::new();
+    if is_wide && !sensors.is_empty() {
+        rest = [std::mem::take(&mut sensors).concat(), vec![String::new()]].concat();
+    }
+    let lines = sections(live, shown.ascii, width, (usize::from(area.height), below), sensors);
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let graph = if area.height >= height.saturating_add(7) { 2 } else { 1 };
     let mut rows = vec![Constraint::Length(height)];
@@ -217,21 +222,25 @@ fn overview(frame: &mut Frame<'_>, area: Rect, live: &Live, shown: &ViewState) {
         let set = if shown.ascii { PLAIN } else { bar::NINE_LEVELS };
         frame.render_widget(Sparkline::default().data(data).max(100).bar_set(set), right);
     }
-    let rest = holds.into_iter().chain(events.into_iter().flatten());
+    rest.extend(holds.into_iter().chain(events.into_iter().flatten()));
     let below = areas.last().copied().unwrap_or_default();
     let area = if is_wide { beside } else { below };
-    frame.render_widget(Paragraph::new(rest.map(Line::from).collect::<Vec<_>>()), area);
+    frame.render_widget(Paragraph::new(rest.into_iter().map(Line::from).collect::<Vec<_>>()), area);
 }
 
 /// Loads, ceilings and sensors. Where they and `below` more lines are too high, first the blank lines are left out and then what
 /// page 2 has too.
-fn sections(live: &Live, ascii: bool, width: usize, height: usize, below: usize) -> Vec<String> {
+fn sections(
+    live: &Live,
+    ascii: bool,
+    width: usize,
+    (height, below): (usize, usize),
+    mut sensors: Vec<Vec<String>>,
+) -> Vec<String> {
     let whole = |lines: Vec<String>| -> Vec<String> {
         lines.iter().flat_map(|line| wrap_text(line, width, NAME)).collect()
     };
     let (loads, ceilings) = (whole(loads(live, ascii)), whole(ceilings(live, ascii)));
-    let mut sensors: Vec<Vec<String>> =
-        sensors(live).iter().map(|line| wrap_text(line, width, NAME)).collect();
     let lines =
         |sensors: &[Vec<String>]| loads.len() + ceilings.len() + sensors.iter().map(Vec::len).sum::<usize>();
     let room = height.saturating_sub(below);
@@ -574,6 +583,13 @@ mod tests {
         shown.turn(Page::Events);
         let text = screen(80, 24, &full(), &mut shown);
         assert!(text.contains("END") && text.contains("at least 25W"), "{text}");
+    }
+
+    #[test]
+    fn a_wide_screen_has_the_sensors_next_to_the_loads() {
+        let text = screen(160, 24, &full(), &mut ViewState::default());
+        assert!(text.lines().any(|line| line.contains("cpu  ") && line.contains("throttle    no")), "{text}");
+        assert!(text.contains("tj 48.2 °C") && text.contains("END"), "{text}");
     }
 
     #[test]
