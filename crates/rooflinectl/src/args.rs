@@ -32,7 +32,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 infeasible, 4 denied, 5 reboot required, \
+const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 wrong command line or file, 3 infeasible, 4 denied, 5 reboot required, \
                           69 daemon unreachable, 75 try again.";
 
 /// The commands as help lists them.
@@ -318,7 +318,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FORMAT", value_parser = input::cache_format)]
     pub kv_format: Option<WeightFormat>,
     /// Power modes, or all [default: --mode]
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["mode", "power_limit"])]
+    #[arg(long, value_delimiter = ',', value_parser = input::mode_or_all, conflicts_with_all = ["mode", "power_limit"])]
     pub modes: Vec<String>,
     /// Worker threads, where the CPU is the accelerator: 1,2,4 or 1..4 [default: what the engine takes, one for every core]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = input::counts)]
@@ -569,7 +569,7 @@ pub struct TargetArgs {
     pub max_power: Option<f64>,
     /// Power modes to consider: names, all, or live for those that need no reboot; for cards and GB10, all includes clock caps
     /// (lgc-2000) and power limits (pl-290) [default: the active one]
-    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    #[arg(long, value_name = "MODES", value_delimiter = ',', value_parser = input::mode_or_all)]
     pub modes: Vec<String>,
     /// Batch sizes to consider: 8, or 1..32 [default: 1, which is fastest for one request; up to 64 with --objective throughput, or if
     /// 1 misses --min-tokens-per-s]

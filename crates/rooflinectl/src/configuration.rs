@@ -14,10 +14,10 @@ pub fn run(printer: &Printer, command: &ConfigCommand) -> Result<Exit, Failure> 
         let hint = format!(
             "check the path, or leave it out for {DEFAULT_FILE}; rooflinectl config show prints every key"
         );
-        return Err(Failure::failed(format!("there is no file {}", file.display()), hint));
+        return Err(Failure::wrong_file(format!("there is no file {}", file.display()), hint));
     }
     if let Some(dir) = file.as_deref().filter(|file| file.is_dir()) {
-        return Err(Failure::failed(
+        return Err(Failure::wrong_file(
             format!("{} is a directory", dir.display()),
             "give the .toml file in it",
         ));

@@ -97,7 +97,7 @@ pub fn require_file(path: &Path) -> Result<(), Failure> {
     match std::fs::metadata(path) {
         // Whether the daemon may do what this user may not is for the daemon to say.
         Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
-            Err(Failure::failed(modelfile::unopened(path, &error), meant::instead_of_path(path)))
+            Err(Failure::wrong_file(modelfile::unopened(path, &error), meant::instead_of_path(path)))
         }
         _ => Ok(()),
     }

@@ -17,7 +17,7 @@ pub enum Exit {
     Ok = 0,
     /// It did not.
     Failed = 1,
-    /// The command line is wrong.
+    /// The command line is wrong, or a file that it names: missing, damaged or of another kind.
     Usage = 2,
     /// Nothing meets the constraints.
     Infeasible = 3,
@@ -76,9 +76,14 @@ impl Failure {
         Self::Message { exit: Exit::TryAgain, message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// A file that holds no model to be read: that of a known other kind is sound, and the wrong argument.
+    /// A file that the command line names and that cannot be used: missing, damaged or of another kind.
+    pub fn wrong_file(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::usage(message).with_hint(hint)
+    }
+
+    /// A file that holds no model to be read.
     pub fn of_file(error: &ModelFileError, hint: &str) -> Self {
-        Self::Client(refused(error.code().error(error.to_string(), hint)))
+        Self::wrong_file(error.to_string(), hint)
     }
 
     /// Mistakes in a request that an option holds.
@@ -203,8 +208,7 @@ fn exit_of(error: &ClientError) -> Exit {
         ClientError::Refused { status, body } => match (body.known_code(), status) {
             (Some(Code::RebootRequired), _) => Exit::RebootRequired,
             (Some(Code::Unsatisfiable), _) => Exit::Infeasible,
-            // The command line is right, and what a file holds is not.
-            (Some(Code::ControlUnavailable | Code::UnreadableModel), _) => Exit::Failed,
+            (Some(Code::ControlUnavailable), _) => Exit::Failed,
             (Some(Code::Busy | Code::Gated), _) | (_, 408 | 429 | 503) => Exit::TryAgain,
             (_, 401 | 403) => Exit::Denied,
             (_, 400 | 413 | 422) => Exit::Usage,
@@ -220,8 +224,6 @@ fn exit_of(error: &ClientError) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rooflined_models::foreign;
-    use rooflined_models::import::ImportError;
 
     #[test]
     fn each_refusal_has_the_exit_code_of_the_contract() {
@@ -234,7 +236,7 @@ mod tests {
             (409, "not_reached", Exit::Failed),
             (403, "mode_not_allowed", Exit::Denied),
             (503, "control_unavailable", Exit::Failed),
-            (400, "unreadable_model", Exit::Failed),
+            (400, "unreadable_model", Exit::Usage),
             (409, "not_calibrated", Exit::Failed),
             (503, "not_ready", Exit::TryAgain),
             (500, "probe_failed", Exit::Failed),
@@ -242,19 +244,6 @@ mod tests {
         ] {
             let body = ErrorBody { code: code.to_owned(), ..ErrorBody::default() };
             assert_eq!(exit_of(&ClientError::Refused { status, body }), exit, "{status} {code}");
-        }
-    }
-
-    #[test]
-    fn a_sound_file_of_another_kind_is_a_wrong_command_line() {
-        let import = |source| ModelFileError::Import { path: "x".into(), source };
-        let not_text = ImportError::NotText { what: "a speech recognition model".to_owned(), instead: "" };
-        for (error, exit) in [
-            (import(not_text), Exit::Usage),
-            (import(ImportError::Foreign(foreign::of_name("x.engine").unwrap())), Exit::Usage),
-            (import(ImportError::Version(9)), Exit::Failed),
-        ] {
-            assert_eq!(Failure::of_file(&error, error.hint()).exit(), exit, "{error}");
         }
     }
 

@@ -10,10 +10,9 @@ use serde_json::json;
 use super::contents;
 use super::failure::Failure;
 use super::input::{self, EngineChoice, ModelArgs, OpArgs, Target};
-use rooflined_advice::networkfile;
+use rooflined_advice::networkfile::{self, NetworkFileError};
 use rooflined_api::{NetworkPredictRequest, NetworkScope};
 use rooflined_core::precision::Precision;
-use rooflined_core::refusal::Code;
 use rooflined_models::network::{Dimensions, Network};
 use rooflined_predict::network::fuse;
 
@@ -76,6 +75,28 @@ pub fn file(target: Option<&Target>) -> Option<&Path> {
     }
 }
 
+/// Refuses a network where `command` takes models and operations alone, and says which command takes it: `instead`, in which FILE
+/// stands for its file. A file that holds something else is left to the reader of models.
+///
+/// # Errors
+/// The target is a network.
+pub fn refuse_network(target: Option<&Target>, command: &str, instead: &str) -> Result<(), Failure> {
+    let Some(path) = file(target) else { return Ok(()) };
+    match networkfile::load(path, &Dimensions::default()) {
+        Err(NetworkFileError::File(_)) => Ok(()),
+        _ => Err(Failure::wrong_file(
+            format!(
+                "{command} takes models that write text and operations, and {} is a vision network",
+                path.display()
+            ),
+            instead.replace("FILE", &path.display().to_string()),
+        )),
+    }
+}
+
+/// What to do with the measured time of a network.
+pub const MEASURED: &str = "rooflinectl predict FILE prints its latency, to compare yours with; to report yours: rooflinectl observe FILE --time 12ms";
+
 /// Refuses options of models that write text, and `others` like them: an answer about a network would ignore them.
 ///
 /// # Errors
@@ -92,12 +113,9 @@ pub fn refuse_of_models(op: &OpArgs, model: &ModelArgs, others: &[(&str, bool)])
 /// Reads a network.
 ///
 /// # Errors
-/// The file; sizes that are missing or do not belong to it are faults of the command line.
+/// The file, or a size that is missing or does not belong to it.
 pub fn load(path: &Path, dimensions: &Dimensions) -> Result<Network, Failure> {
-    networkfile::load(path, dimensions).map_err(|error| match error.refusal("network").code {
-        Code::MissingField | Code::InvalidField => Failure::usage(error.to_string()).with_hint(error.hint()),
-        _ => Failure::failed(error.to_string(), error.hint()),
-    })
+    networkfile::load(path, dimensions).map_err(|error| Failure::wrong_file(error.to_string(), error.hint()))
 }
 
 impl NetworkArgs {
@@ -145,7 +163,7 @@ mod tests {
     use crate::failure::Exit;
 
     #[test]
-    fn a_size_that_is_missing_is_a_fault_of_the_command_line() {
+    fn a_missing_size_and_a_damaged_file_are_faults_of_the_command_line() {
         let file = tempfile::Builder::new().suffix(".onnx").tempfile().unwrap();
         // Relu of x, whose only dimension is n.
         let bytes = b"\x42\x02\x10\x11\x3a\x20\x0a\x0c\x0a\x01x\x12\x01y\x22\x04Relu\
@@ -157,6 +175,6 @@ mod tests {
             (Exit::Usage, Some("add --dim n=1, with your own sizes"))
         );
         std::fs::write(&file, &bytes[..20]).unwrap();
-        assert_eq!(load(file.path(), &Dimensions::default()).unwrap_err().exit(), Exit::Failed);
+        assert_eq!(load(file.path(), &Dimensions::default()).unwrap_err().exit(), Exit::Usage);
     }
 }

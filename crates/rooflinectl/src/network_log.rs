@@ -42,13 +42,13 @@ pub fn read(path: &Path) -> Result<NetworkLog, Failure> {
         std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes))
     };
     read.map_err(|error| {
-        Failure::failed(
+        Failure::wrong_file(
             format!("{name} cannot be read: {error}"),
             "give the file that the program's output went to",
         )
     })?;
     parse(&String::from_utf8_lossy(&bytes))
-        .map_err(|(what, hint)| Failure::failed(format!("{name} {what}"), hint))
+        .map_err(|(what, hint)| Failure::wrong_file(format!("{name} {what}"), hint))
 }
 
 type Unread = (String, &'static str);

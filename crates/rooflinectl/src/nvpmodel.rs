@@ -23,7 +23,7 @@ pub fn list(printer: &Printer, conf: &Path) -> Result<(), Failure> {
     let answer = ListAnswer::of(&modes);
     match printer.format {
         Format::Human if modes.modes.is_empty() => {
-            Err(Failure::failed(format!("{} describes no power mode", modes.source), A_CONF))
+            Err(Failure::wrong_file(format!("{} describes no power mode", modes.source), A_CONF))
         }
         Format::Human => printer.text(&in_words(&modes)),
         Format::Json => printer.json(text_of(serde_json::to_string(&answer))?.as_bytes()),
@@ -113,7 +113,7 @@ fn whole(clock: Hertz) -> u64 {
 /// Reads a file of modes, `-` for standard input.
 fn read(conf: &Path) -> Result<PowerModes, Failure> {
     let name = if conf == Path::new("-") { "standard input".to_owned() } else { conf.display().to_string() };
-    let refused = |what: String, hint: &str| Err(Failure::failed(format!("{name} {what}"), hint));
+    let refused = |what: String, hint: &str| Err(Failure::wrong_file(format!("{name} {what}"), hint));
     let bytes = match bytes(conf) {
         Ok(bytes) => bytes,
         Err(error) => return refused(format!("cannot be read: {error}"), hint_of(&error)),

@@ -61,7 +61,7 @@ pub fn run(printer: &Printer, args: &QuantErrorArgs) -> Result<(), Failure> {
     let survey = Survey::of(&file, &formats, args.max_elements, printer)
         .map_err(|error| unreadable(&args.file, &error))?;
     if survey.tensors == 0 {
-        return Err(Failure::failed(
+        return Err(Failure::wrong_file(
             format!("{} has no weights to try formats on: {}", args.file.display(), survey.apart_in_words()),
             "give a model's own .gguf or .safetensors file, with its layers",
         ));
@@ -79,7 +79,7 @@ fn unreadable(path: &Path, error: &TensorError) -> Failure {
             Failure::of_file(error, "give a .gguf or .safetensors file with weights of 16 or 32 bits")
         }
         TensorError::Model(error) => Failure::of_file(error, error.hint()),
-        error => Failure::failed(format!("{} {error}", path.display()), error.hint()),
+        error => Failure::wrong_file(format!("{} {error}", path.display()), error.hint()),
     }
 }
 

@@ -42,7 +42,7 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
     if file == Path::new("-") {
         run.all(io::stdin().lock()).await?;
     } else if file.is_dir() {
-        return Err(Failure::failed(
+        return Err(Failure::wrong_file(
             format!("{} cannot be read: it is a directory", file.display()),
             "give a file of JSON lines, or - for standard input",
         ));
@@ -54,7 +54,7 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
     drop(working);
     if line == 0 {
         let input = if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() };
-        return Err(Failure::failed(
+        return Err(Failure::wrong_file(
             format!("{input} holds no request"),
             format!("write one on each line: {EXAMPLE}"),
         ));
@@ -71,7 +71,7 @@ pub async fn run(context: &mut Context, file: &Path) -> Result<Exit, Failure> {
 }
 
 fn unreadable(what: &str, error: &io::Error) -> Failure {
-    Failure::failed(
+    Failure::wrong_file(
         format!("{what} cannot be read: {error}"),
         "give a file of JSON lines, or - for standard input",
     )

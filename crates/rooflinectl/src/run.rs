@@ -91,7 +91,7 @@ fn request(args: &LaunchArgs, settings: &Settings) -> Result<RecommendRequest, F
     })?;
     let path = std::path::absolute(model).unwrap_or_else(|_| model.into());
     if !path.exists() {
-        return Err(Failure::failed(
+        return Err(Failure::wrong_file(
             format!("there is no file {}", path.display()),
             "check the path; to ask about a model before you download it: rooflinectl recommend MODEL",
         ));

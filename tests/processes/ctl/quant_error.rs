@@ -178,7 +178,7 @@ fn quantised_weights_are_dequantised_first_and_it_is_said() {
     let tensors = [("x.weight", "F8_E4M3", "[4,256]", vec![0; 1024])];
     let path = safetensors(&directory.path().join("f8.safetensors"), &tensors);
     let (exit, errors) = bad(Path::new(NOBODY), &["quant-error", &path]);
-    assert_eq!(exit, 1);
+    assert_eq!(exit, 2);
     contains(&errors, &["stored as fp8_e4m3, which is not read", "hint: "]);
 }
 
@@ -229,15 +229,15 @@ fn files_that_are_none_are_refused_with_a_hint() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.safetensors");
     let (nobody, name) = (Path::new(NOBODY), path.to_str().unwrap());
-    assert_eq!(bad(nobody, &["quant-error", name]).0, 1);
+    assert_eq!(bad(nobody, &["quant-error", name]).0, 2);
     fs::write(&path, "not weights at all").unwrap();
     let (exit, errors) = bad(nobody, &["quant-error", name]);
-    assert_eq!(exit, 1);
+    assert_eq!(exit, 2);
     contains(&errors, &["x.safetensors", "hint: "]);
     safetensors(&path, &[("norm.weight", "F32", "[3]", weights(3))]);
     let (exit, errors) = bad(nobody, &["quant-error", name]);
-    assert_eq!(exit, 1);
+    assert_eq!(exit, 2);
     contains(&errors, &["has no weights to try formats on: 1 tensor, of 1 dimension"]);
     assert_eq!(bad(nobody, &["quant-error", name, "--formats", "q4km"]).0, 2);
-    assert_eq!(bad(nobody, &["quant-error", directory.path().to_str().unwrap()]).0, 1);
+    assert_eq!(bad(nobody, &["quant-error", directory.path().to_str().unwrap()]).0, 2);
 }

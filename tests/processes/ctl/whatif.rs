@@ -320,14 +320,14 @@ fn bad_lines_are_error_lines() {
 #[test]
 fn an_empty_file_and_what_is_no_file_are_errors() {
     let (output, answers) = streamed(nowhere().path(), b"");
-    assert!(output.status.code() == Some(1) && answers.is_empty());
+    assert!(output.status.code() == Some(2) && answers.is_empty());
     contains(&stderr(&output), &["requests.jsonl holds no request", "hint: "]);
     let (output, answers) = streamed(nowhere().path(), ORIN.as_bytes());
     assert!(output.status.success() && answers.len() == 1, "the last line needs no end");
     let nowhere = nowhere();
     for path in [nowhere.path().join("none"), nowhere.path().to_owned()] {
         let (exit, errors) = bad(nowhere.path(), &["predict", "--requests", path.to_str().unwrap()]);
-        assert_eq!(exit, 1);
+        assert_eq!(exit, 2);
         contains(&errors, &["cannot be read", "hint: "]);
     }
 }

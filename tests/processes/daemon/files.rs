@@ -171,12 +171,12 @@ fn many_links_to_one_large_header_cost_no_more_than_one_model() {
     };
     let output = inspected();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(errors.contains("67108864 bytes of headers") || errors.contains("262144 tensors"), "{errors}");
     assert!(errors.contains("hint: give one file of the model"), "{errors}");
     fs::remove_file(folder.path().join("model.safetensors.index.json")).unwrap();
     let output = inspected();
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The most memory that a process has had.

@@ -123,7 +123,7 @@ fn find_program(with: Option<&Path>, path: Option<&std::ffi::OsStr>) -> Result<P
         if runs(&named) {
             return Ok(named);
         }
-        return Err(Failure::failed(
+        return Err(Failure::wrong_file(
             format!("{} is not an executable program", named.display()),
             "give --with the llama-bench of a built llama.cpp, or the directory that holds it",
         ));
