@@ -91,6 +91,11 @@ fn parse_swept(args: &SweepArgs) -> Result<(Vec<Op>, Vec<Value>), Failure> {
         }
         [Target::Op(kind)] => Some(*kind),
         several => {
+            let instead =
+                "rooflinectl recommend FILE --modes all compares batch sizes, precisions and power modes";
+            for target in several {
+                network_args::refuse_network(Some(target), "sweep", instead)?;
+            }
             let model = |target: &Target| {
                 let op = OpArgs {
                     kind: Some(target.clone()),
@@ -146,6 +151,7 @@ pub async fn sweep(context: &mut Context, args: &SweepArgs) -> Result<(), Failur
 
 /// `analyze`: ends with a failure where nothing can have run in that time, so that a script notices a wrong unit.
 pub async fn analyze(context: &mut Context, args: &AnalyzeArgs) -> Result<Exit, Failure> {
+    network_args::refuse_network(args.subject.op.kind.as_ref(), "analyze", network_args::MEASURED)?;
     let (workload, asked) = args.subject.workload()?;
     let request = AnalyzeRequest {
         hardware: args.machine.hardware.clone(),

@@ -15,6 +15,7 @@ use super::Context;
 use super::args::ExplainArgs;
 use super::failure::{Exit, Failure};
 use super::input::EngineChoice;
+use super::network_args;
 use super::observe::{self, Process, Server, Skip, Subject, SubjectOptions, Window};
 use super::server_address::Address;
 use super::working::{Counted, Working};
@@ -41,6 +42,7 @@ pub async fn run(context: &mut Context, args: &ExplainArgs) -> Result<(), Failur
             )),
         });
     }
+    network_args::refuse_network(args.subject.op.kind.as_ref(), "explain", network_args::MEASURED)?;
     if args.subject.op.kind.is_none() && args.port.is_none() && args.pid.is_none() {
         return Err(Failure::usage("neither a server nor a model is given").with_hint(
             "a server: rooflinectl explain --port 8080; a rate: rooflinectl explain MODEL --tokens-per-s 12; \

@@ -842,7 +842,7 @@ pub fn count(text: &str) -> Result<u64, String> {
 /// What was expected instead of `text`, which is not a whole number.
 fn no_count(text: &str, least: u64) -> String {
     let most = if whole(text) > Some(MAX_DIMENSION) { format!(" to {MAX_DIMENSION}") } else { String::new() };
-    let expected = format!("expected a whole number from {least}{most}, such as 4096 or 4k");
+    let expected = format!("expected a whole number from {least}{most}, such as 8, 512 or 4k");
     let is_range = text.contains("..") || with_other_points(text).is_some();
     if let Some(meant) = units::count_meant(text).filter(|meant| (least..=MAX_DIMENSION).contains(meant)) {
         return format!("expected a whole number without a unit or separators: write {meant}");
@@ -1186,6 +1186,13 @@ pub fn storage(text: &str) -> Result<String, String> {
 /// The same, or `all`.
 pub fn storage_or_all(text: &str) -> Result<String, String> {
     if is_all(text) { Ok("all".to_owned()) } else { storage(text) }
+}
+
+/// The name of a power mode, or a word for several: `all`, `live`.
+#[expect(clippy::unnecessary_wraps, reason = "a parser of values returns a result")]
+pub fn mode_or_all(text: &str) -> Result<String, String> {
+    let is_word = is_all(text) || text.eq_ignore_ascii_case("live");
+    Ok(if is_word { text.to_ascii_lowercase() } else { text.to_owned() })
 }
 
 /// The key of a format of a cache, or `all`.

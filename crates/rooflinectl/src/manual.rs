@@ -21,7 +21,8 @@ pub fn run(printer: &Printer, command: &[String], dir: Option<&Path>) -> Result<
     let Some(dir) = dir else {
         let mut root = Cli::command();
         root.build();
-        let of = command.iter().try_fold(&root, |above, word| above.find_subcommand(word));
+        let below = command.strip_prefix(&[root.get_name().to_owned()][..]).unwrap_or(command);
+        let of = below.iter().try_fold(&root, |above, word| above.find_subcommand(word));
         let of = of.ok_or_else(|| {
             // `man 1 predict` of other systems names a section.
             let names: Vec<&str> =

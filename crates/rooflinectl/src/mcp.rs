@@ -161,8 +161,8 @@ const QUESTIONS: &[Question] = &[
         name: "explain",
         command: &["explain"],
         description: "Why a running server, or a measured rate of a model, is slower than predicted on this machine: causes with their \
-                      share, evidence and remedy. A server is watched for some seconds while it generates (port or pid); without a \
-                      rate and a server, the answer is what slows the machine now",
+                      share, evidence and remedy. A server is watched for some seconds while it generates (port or pid); a \
+                      model without a rate is asked for what slows it on this machine now",
         subject: Some(MODEL),
         instead: &["port", "pid"],
         fields: &[
@@ -303,7 +303,8 @@ impl Question {
                     return Ok(arguments);
                 }
                 let or: String = self.instead.iter().flat_map(|name| [" or ", name]).collect();
-                return Err(format!("{} needs {name}{or}: {description}", self.name));
+                let state = if or.is_empty() { "" } else { ". board_state tells how busy this machine is" };
+                return Err(format!("{} needs {name}{or}: {description}{state}", self.name));
             };
             // A file is inspected, a name is looked up.
             if self.command == ["models"] {

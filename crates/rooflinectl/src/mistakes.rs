@@ -7,6 +7,7 @@ use clap::{Command, ValueEnum as _, builder::StyledStr};
 
 use super::failure::Failure;
 use super::{habits, input, meant, units};
+use rooflined_core::hardware::{Kind, registry};
 use rooflined_core::near::Near;
 use rooflined_models::recipe::Recipe;
 use rooflined_models::registry::models;
@@ -133,9 +134,18 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
                 advise(&mut error, tip);
                 return error;
             }
-            let meant = habits::tip("objectives", "*", &typed.to_ascii_lowercase());
-            if let Some(objective) = meant.filter(|_| argument.starts_with("--objective")) {
-                advise(&mut error, format!("did you mean {objective}?"));
+            let table = match argument.split(' ').next() {
+                Some("--objective") => "objectives",
+                Some("--phase") => "phases",
+                Some("--task") => "tasks",
+                Some("<SHELL>") => "shells",
+                Some("[OP]") => "measured",
+                _ => "",
+            };
+            if let Some(meant) = habits::tip(table, "*", &typed.to_ascii_lowercase()) {
+                let is_value = !meant.contains(' ') || table == "objectives";
+                let tip = if is_value { format!("did you mean {meant}?") } else { meant.to_owned() };
+                advise(&mut error, tip);
                 return error;
             }
             let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue) else { return error };
@@ -225,6 +235,17 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
                 false => format!("{this} and {prior} are both given\nhint: leave one of the two out\n"),
             };
             return Error::raw(ErrorKind::ArgumentConflict, message);
+        }
+        ErrorKind::MissingSubcommand => {
+            // The parser's list of them is 300 characters long.
+            error.remove(ContextKind::ValidSubcommand);
+            let tip = match value_after(words, "--ssh") {
+                Some(host) => format!("name a command to run there: rooflinectl --ssh {host} status"),
+                None => {
+                    "name a command: rooflinectl status, for example; rooflinectl help lists all".to_owned()
+                }
+            };
+            advise(&mut error, tip);
         }
         ErrorKind::MissingRequiredArgument
         | ErrorKind::WrongNumberOfValues
@@ -402,6 +423,19 @@ fn this_machine(path: &str) -> String {
     )
 }
 
+/// The model that a command line names by position, where another one is given with an option.
+fn model_before<'a>(words: &'a [String], whole: &str) -> Option<&'a str> {
+    let with_option = value_after(words, whole);
+    let plain = words.windows(2).filter(|pair| !pair[0].starts_with('-')).map(|pair| pair[1].as_str());
+    plain.filter(|word| Some(*word) != with_option).find(|word| meant::model_or_file(word).is_some())
+}
+
+/// Whether the command line names hardware whose CPU and GPU share one memory.
+fn is_of_shared_memory(words: &[String]) -> bool {
+    let named = value_after(words, "--hardware").and_then(|name| registry().get(name));
+    named.is_some_and(|hardware| hardware.kind == Kind::Integrated)
+}
+
 /// The value that was given with an option.
 fn value_after<'a>(words: &'a [String], whole: &str) -> Option<&'a str> {
     let mut words = words.iter().map(String::as_str).skip_while(|word| word.split('=').next() != Some(whole));
@@ -525,6 +559,14 @@ fn tip_for_option(
         "all-modes" if has("modes") => return Some("did you mean --modes all?".to_owned()),
         "all-formats" if has("formats") => return Some("did you mean --formats all?".to_owned()),
         "decode" | "prefill" if has("phase") => return Some(format!("--phase {name}")),
+        "m" | "model" | "models" | "hf" | "hf-repo"
+            if has("engine") && model_before(words, whole).is_some() =>
+        {
+            let (first, second) = (model_before(words, whole)?, value.unwrap_or("MODEL"));
+            return Some(format!(
+                "one model is asked about at a time, so leave {first} or {second} out; for both: rooflinectl sweep {first},{second}"
+            ));
+        }
         _ if FILES.contains(&name) && command.get_positionals().any(|own| !own.is_last_set()) => {
             let plain = words.iter().skip(1).map(|word| match word.split_once('=') {
                 Some((option, value)) if option == whole => value,
@@ -549,6 +591,11 @@ fn tip_for_option(
             return Some("leave it out; --ascii prints plain text".to_owned());
         }
         _ => {}
+    }
+    if let Some(tip) =
+        habits::tip("shared memory", "*", name).filter(|_| is_of_shared_memory(words) && has("hardware"))
+    {
+        return filled(tip);
     }
     let mut meant = habits::tips("options", "*", name).flat_map(|ours| ours.split(' '));
     if let Some(ours) = meant.find(|ours| has(ours)) {
@@ -580,7 +627,13 @@ fn tip_for_option(
     let near = Near::of(name, shown.filter_map(clap::Arg::get_long));
     match (near.first(), others.as_slice()) {
         (Some(long), _) => Some(format!("did you mean --{long}?")),
-        (None, []) => root.find_subcommand(name).map(|other| format!("rooflinectl {}", other.get_name())),
+        (None, []) => Some(match root.find_subcommand(name) {
+            Some(other) => format!("rooflinectl {}", other.get_name()),
+            None if has("hardware") => format!(
+                "leave it out: it is not part of a prediction; rooflinectl {path} --help shows every option"
+            ),
+            None => format!("rooflinectl {path} --help shows every option").replace("  ", " "),
+        }),
         (None, others) => Some(format!("--{name} belongs to rooflinectl {}", others.join(", "))),
     }
 }

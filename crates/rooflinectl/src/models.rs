@@ -6,6 +6,7 @@ use std::path::Path;
 use super::args::ModelsCommand;
 use super::failure::{Exit, Failure};
 use super::hardware::has_word;
+use super::meant;
 use super::input::names_file;
 use super::network_inspect;
 use super::output::{Format, Printer};
@@ -88,6 +89,8 @@ fn show(
     let known = models().get(key).map_err(|error| {
         let hint = if Path::new(key).exists() {
             format!("for a file: rooflinectl models inspect {key}")
+        } else if meant::ends_as_file(key) {
+            format!("a file is inspected, and there is none at {key}: rooflinectl models inspect FILE")
         } else {
             error.hint("rooflinectl models list shows all")
         };
@@ -106,6 +109,9 @@ fn load(printer: &Printer, path: &Path) -> Result<modelfile::ModelFile, Failure>
     if let Some(key) = path.to_str().filter(|_| !path.exists()).filter(|text| models().get(text).is_ok()) {
         let show = format!("the catalogue has this model: rooflinectl models show {key}");
         return Err(Failure::usage(format!("there is no file {key}")).with_hint(show));
+    }
+    if let Some(address) = path.to_str().filter(|path| path.contains("://")) {
+        super::input::model(address)?;
     }
     if let Some(key) = path.to_str().filter(|key| !path.exists() && !names_file(key)) {
         let near = models().near(key);

@@ -1,5 +1,5 @@
 //! Wrong command lines of new users: each says what is wrong and what to type next, and ends with the exit code of the contract:
-//! 2 where the command line is wrong, 1 where it is right and a file is not.
+//! 2 where the command line or a file that it names is wrong.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use super::{ctl, stderr, stdout};
 
 /// Files that people give for a model, with their first bytes.
-const FILES: [(&str, &[u8]); 22] = [
+const FILES: [(&str, &[u8]); 23] = [
     ("picture.gguf", b"\x89PNG\r\n\x1a\n"),
     ("empty.gguf", b""),
     ("pointer.gguf", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"),
@@ -18,6 +18,11 @@ const FILES: [(&str, &[u8]); 22] = [
     ("refused.gguf", b"{\"error\":\"Repository not found\"}"),
     ("page.onnx", b"<!DOCTYPE html>\n"),
     ("text.onnx", b"hello world\n"),
+    // Relu of x, whose only dimension is n.
+    (
+        "relu.onnx",
+        b"\x42\x02\x10\x11\x3a\x20\x0a\x0c\x0a\x01x\x12\x01y\x22\x04Relu\x5a\x10\x0a\x01x\x12\x0b\x0a\x09\x08\x01\x12\x05\x0a\x03\x12\x01n",
+    ),
     ("notes.md", b"# Notes\n"),
     ("Modelfile", b"FROM qwen3:4b\n"),
     ("model.engine", b"ftrt\x01\x02\x03\xff"),
@@ -37,7 +42,7 @@ const FILES: [(&str, &[u8]); 22] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-static LINES: [(&str, i32, &str); 421] = [
+static LINES: [(&str, i32, &str); 440] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -88,7 +93,7 @@ static LINES: [(&str, i32, &str); 421] = [
     ("recommend coding --hardware gb10", 2, "it is a task: name a model for it"),
     ("recommend all --hardware gb10", 2, "rooflinectl sweep qwen3-4b,llama-3.1-8b"),
     ("sweep", 2, "for example: qwen3-4b,llama-3.1-8b"),
-    ("predict --requests empty.gguf", 1, "empty.gguf holds no request\nhint: write one on each line"),
+    ("predict --requests empty.gguf", 2, "empty.gguf holds no request\nhint: write one on each line"),
     ("predict qwen3-4b --engine none --hardware gb10", 2, "--engine none is for operations"),
     ("recommend qwen3-4b --engine none --hardware gb10", 2, "--engine none is for operations"),
     ("sweep qwen3-4b --engine none --hardware gb10", 2, "--engine none is for operations"),
@@ -244,8 +249,8 @@ static LINES: [(&str, i32, &str); 421] = [
     ("recommend qwen3-4b --max-power", 2, "for example: --max-power 15W"),
     ("sweep qwen3-4b --formats", 2, "for example: --formats q4_k_m"),
     ("predict qwen3-4b --hardware cpu", 2, "rooflinectl calibrate"),
-    ("recommend text.onnx --hardware orin-nano", 1, "open it: a refused download leaves its message there"),
-    ("quant-error text.onnx", 1, "give a .gguf or .safetensors file"),
+    ("recommend text.onnx --hardware orin-nano", 2, "open it: a refused download leaves its message there"),
+    ("quant-error text.onnx", 2, "give a .gguf or .safetensors file"),
     ("quant-error picture.gguf", 2, "weights of 16 or 32 bits"),
     ("predict qwen3-4b --hardware orin-nano --n-cpu-moe 10", 2, "share one memory"),
     // Units and numbers as others write them, values of another option, habits of other tools.
@@ -280,7 +285,7 @@ static LINES: [(&str, i32, &str); 421] = [
     ("dashboard --host 0.0.0.0", 2, "from another machine: ssh -L"),
     ("demo orin-nano", 2, "did you mean --simulate jetson-orin-nano-8gb-super?"),
     ("models inspect -", 2, "give the path of its file"),
-    ("predict --requests .", 1, "is a directory"),
+    ("predict --requests .", 2, "is a directory"),
     ("predict “qwen3-4b”", 2, "write qwen3-4b"),
     ("sweep qwen3-4b --contexts 1K, 4K", 2, "without spaces: 1,2,4"),
     ("sweep qwen3-4b,nosuch", 2, "\"nosuch\" is neither an operation nor a model"),
@@ -371,21 +376,21 @@ static LINES: [(&str, i32, &str); 421] = [
     ("predict bge-m3 --task embed", 2, "save its config.json and give its path"),
     ("predict matmul 64 4096 4096", 2, "a matrix product is gemm M N K"),
     // Files.
-    ("predict Qwen3-4B-Q4_K_M.gguf", 1, "a known model needs no file: qwen3-4b --format q4_k_m"),
-    ("predict missing.gguf", 1, "there is no file"),
-    ("predict missing.onnx", 1, "there is no file missing.onnx\nhint: check the path, and who may read it\n"),
-    ("models inspect missing.onnx", 1, "there is no file missing.onnx"),
-    ("predict missing-00001-of-00002.gguf", 1, "check the path"),
-    ("predict yolo11s.pt", 1, "check the path; export it to .onnx with torch.onnx.export"),
+    ("predict Qwen3-4B-Q4_K_M.gguf", 2, "a known model needs no file: qwen3-4b --format q4_k_m"),
+    ("predict missing.gguf", 2, "there is no file"),
+    ("predict missing.onnx", 2, "there is no file missing.onnx\nhint: check the path, and who may read it\n"),
+    ("models inspect missing.onnx", 2, "there is no file missing.onnx"),
+    ("predict missing-00001-of-00002.gguf", 2, "check the path"),
+    ("predict yolo11s.pt", 2, "check the path; export it to .onnx with torch.onnx.export"),
     ("models inspect picture.gguf", 2, "picture.gguf is a picture"),
     ("predict picture.gguf --hardware gb10", 2, "picture.gguf is a picture"),
-    ("recommend empty.gguf --hardware gb10", 1, "empty.gguf is empty"),
-    ("predict pointer.gguf --hardware gb10", 1, "git lfs pull"),
-    ("predict zeros.gguf --hardware gb10", 1, "begins with zeros"),
-    ("quant-error zeros.safetensors", 1, "begins with zeros"),
-    ("predict login.gguf --hardware gb10", 1, "is a web page"),
-    ("predict refused.gguf --hardware gb10", 1, "is a text file\nhint: open it: a refused download"),
-    ("predict page.onnx --hardware gb10", 1, "is a web page"),
+    ("recommend empty.gguf --hardware gb10", 2, "empty.gguf is empty"),
+    ("predict pointer.gguf --hardware gb10", 2, "git lfs pull"),
+    ("predict zeros.gguf --hardware gb10", 2, "begins with zeros"),
+    ("quant-error zeros.safetensors", 2, "begins with zeros"),
+    ("predict login.gguf --hardware gb10", 2, "is a web page"),
+    ("predict refused.gguf --hardware gb10", 2, "is a text file\nhint: open it: a refused download"),
+    ("predict page.onnx --hardware gb10", 2, "is a web page"),
     ("predict model.engine --hardware gb10", 2, "is a TensorRT engine"),
     (
         "predict model.pt --hardware gb10",
@@ -394,18 +399,18 @@ static LINES: [(&str, i32, &str); 421] = [
     ),
     ("predict pytorch_model.bin --hardware gb10", 2, "is a PyTorch file"),
     ("predict tokenizer.json --hardware gb10", 2, "give config.json"),
-    ("predict nothing.json --hardware gb10", 1, "it has no model_type"),
+    ("predict nothing.json --hardware gb10", 2, "it has no model_type"),
     ("predict adapter.json --hardware gb10", 2, "give the model that it was trained for"),
     ("models inspect vision.json", 2, "export it to .onnx"),
     ("predict whisper.json --hardware gb10", 2, "is a speech recognition model"),
     ("models inspect whisper.json", 2, "is a speech recognition model"),
     ("recommend model.engine --min-fps 30", 2, "model.engine is a TensorRT engine"),
-    ("recommend missing.engine --min-fps 30", 1, "there is no file"),
+    ("recommend missing.engine --min-fps 30", 2, "there is no file"),
     ("predict model.pt --size 640x640", 2, "model.pt is a PyTorch file"),
-    ("run -- llama-server -m missing.gguf", 1, "there is no file"),
+    ("run -- llama-server -m missing.gguf", 2, "there is no file"),
     ("quant-error qwen3-4b", 2, "give the path of its .gguf or .safetensors file"),
-    ("config check missing.toml", 1, "there is no file missing.toml"),
-    ("config show missing.toml", 1, "there is no file missing.toml"),
+    ("config check missing.toml", 2, "there is no file missing.toml"),
+    ("config show missing.toml", 2, "there is no file missing.toml"),
     ("config show strings.toml", 1, "`control.enabled` is \"yes\", expected true or false"),
     ("config show strings.toml", 1, "expected one of auto, cpu, gpu"),
     // What is meant, where a part of a name, several values or a limit of another kind is given.
@@ -450,7 +455,7 @@ static LINES: [(&str, i32, &str); 421] = [
     ),
     ("recommend https://example.com/model.gguf", 2, "download the file, and give its path"),
     ("recommend qwen3-4b --hardware rtx-4090 --engine tensorrt-edge-llm", 2, "on cards use tensorrt-llm"),
-    ("recommend notes.md --hardware gb10", 1, "notes.md is a text file\nhint: give a .gguf"),
+    ("recommend notes.md --hardware gb10", 2, "notes.md is a text file\nhint: give a .gguf"),
     ("recommend Modelfile --hardware gb10", 2, "Modelfile of Ollama\nhint: name what follows FROM"),
     (
         "predict qwen3-4b --hardware gb10 --size 640x640",
@@ -463,7 +468,7 @@ static LINES: [(&str, i32, &str); 421] = [
     ("status --socket http://localhost:8000", 69, "a socket is a file of this machine"),
     ("watch -i 1", 2, "did you mean --interval?"),
     ("mode set 15W --force", 2, "the old mode comes back unless you run rooflinectl mode confirm"),
-    ("mode list --conf text.onnx", 1, "describes no power mode\nhint: on a Jetson"),
+    ("mode list --conf text.onnx", 2, "describes no power mode\nhint: on a Jetson"),
     ("mode confirm abc", 2, "the number is the one that rooflinectl mode set printed"),
     ("holds --release 1", 2, "stop that command"),
     ("observations forget all", 2, "--all for everybody's"),
@@ -490,7 +495,7 @@ static LINES: [(&str, i32, &str); 421] = [
     ("observe 8080", 2, "a port follows an option\nhint: rooflinectl observe --from 8080"),
     ("explain http://127.0.0.1:8080", 2, "rooflinectl explain --port http://127.0.0.1:8080"),
     ("roofline --hardware gb10 --svg missing/x.svg", 1, "hint: name a file in a directory"),
-    ("mode list --conf missing.conf", 1, "there is no such file"),
+    ("mode list --conf missing.conf", 2, "there is no such file"),
     ("dashboard --listen here", 2, "for example: --listen 8000"),
     ("mcp", 1, "add {\"command\": \"rooflinectl\""),
     ("sweep 4096*4096", 2, "with spaces: gemv 4096 4096"),
@@ -582,6 +587,31 @@ static LINES: [(&str, i32, &str); 421] = [
     ),
     ("run --port 8080 -- llama-server -m model.gguf", 2, "it is an option of the server"),
     ("run -m model.gguf", 2, "rooflinectl run -- llama-server -m model.gguf"),
+    // A network where models alone are taken, a model given twice, weights on the CPU of a board with one memory.
+    ("analyze relu.onnx --time 12ms", 2, "rooflinectl predict relu.onnx prints its latency"),
+    ("explain relu.onnx --time 12ms", 2, "rooflinectl observe relu.onnx --time 12ms"),
+    ("sweep relu.onnx --hardware orin-nano", 2, "rooflinectl recommend relu.onnx --modes all"),
+    ("predict qwen3-4b --model qwen3-8b", 2, "for both: rooflinectl sweep qwen3-4b,qwen3-8b"),
+    ("--ssh nano.local", 2, "name a command to run there: rooflinectl --ssh nano.local status"),
+    ("predict qwen3-4b --hardware orin-nano -ot exps=CPU", 2, "CPU and GPU share one memory there"),
+    ("predict qwen3-4b --hardware orin-nano --cpu-offload-gb 4", 2, "CPU and GPU share one memory there"),
+    // Options and words that no table has, and those of one command, shell or phase.
+    (
+        "predict qwen3-4b --hardware gb10 --served-model-name x",
+        2,
+        "it is not part of a prediction; rooflinectl predict --help",
+    ),
+    ("observations list --limit 5", 2, "rooflinectl observations list --help shows every option"),
+    ("predict relu.onnx --hardware orin-nano --exportTimes=t.json", 2, "reads the log of trtexec"),
+    ("predict qwen3-30b-a3b --hardware rtx-4090 --n-cpu-moe", 2, "for example: --n-cpu-moe 24"),
+    ("completions sh", 2, "rooflinectl completions bash"),
+    ("measure bandwidth", 2, "rooflinectl calibrate measures it"),
+    ("predict qwen3-4b --phase generation", 2, "did you mean decode?"),
+    ("roofline --model qwen3-4b", 2, "rooflinectl predict qwen3-4b"),
+    ("models inspect https://example.com/x.gguf", 2, "download the file, and give its path"),
+    ("models show missing.gguf", 2, "rooflinectl models inspect FILE"),
+    ("hold --for 10m -- sleep 1", 2, "a hold lasts as long as its command"),
+    ("sudo rooflinectl status", 2, "type it in front: sudo rooflinectl status"),
 ];
 
 /// What a person at a terminal has no use for: fields of requests, numbers and words of the system and of the parser.
@@ -601,9 +631,10 @@ const NEVER: [&str; 12] = [
 ];
 
 /// Words that end a command in a sentence.
-const ENDS: [&str; 23] = [
-    "and", "answers", "belongs", "can", "compares", "enters", "has", "is", "limits", "lists", "needs", "or",
-    "predicts", "printed", "prints", "reads", "runs", "says", "shows", "starts", "takes", "there", "with",
+const ENDS: [&str; 24] = [
+    "and", "answers", "belongs", "can", "compares", "enters", "has", "is", "limits", "lists", "measures",
+    "needs", "or", "predicts", "printed", "prints", "reads", "runs", "says", "shows", "starts", "takes",
+    "there", "with",
 ];
 
 /// What the words in capitals stand for.
@@ -667,12 +698,16 @@ fn wrong_command_lines_of_new_users_say_what_to_type_next() {
             wrong.push(format!("{line}\n  wanted {code}, {said:?}\n  {:?}, {errors}", output.status.code()));
         }
     }
-    // What is suggested is accepted: what a file of this table holds, others of its lines say, and the name of a command alone is one.
+    // What is suggested is accepted. Its file need not be there, others of these lines say what a file of this table holds, and the
+    // name of a command alone is one.
     let is_file = |word: &&str| directory.path().join(word).exists();
     for (words, line) in commands {
         let stays = STAY.iter().any(|stays| words.iter().any(|word| word == stays));
         let words: Vec<&str> = words.iter().map(String::as_str).chain(stays.then_some("--help")).collect();
-        let is_refused = run(&words).status.code() == Some(2) && !words.iter().any(is_file);
+        let output = run(&words);
+        let is_of_a_file = words.iter().any(is_file)
+            || ["there is no file", "cannot be read"].iter().any(|said| stderr(&output).contains(said));
+        let is_refused = output.status.code() == Some(2) && !is_of_a_file;
         if is_refused && run(&[&["help"], words.as_slice()].concat()).status.code() != Some(0) {
             wrong.push(format!("{line}\n  suggests {}, which is refused", words.join(" ")));
         }
@@ -697,7 +732,7 @@ fn a_directory_without_a_model_names_what_it_holds_instead() {
             words.push(directory.path().to_str().unwrap());
             let output = ctl(Path::new("/nonexistent"), &words).output().unwrap();
             let errors = stderr(&output);
-            assert_eq!(output.status.code(), Some(1), "{words:?}: {errors}");
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {errors}");
             assert!(errors.contains("holds no .gguf") && errors.contains(said), "{words:?}: {errors}");
         }
     }
