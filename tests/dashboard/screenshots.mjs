@@ -18,7 +18,8 @@ try {
     await look(page, hash);
     await until(() => page.evaluate(() => !document.querySelector("[aria-busy]")), "answers");
     await page.waitForTimeout(800);
-    // A card as a whole, so that nothing is cut off.
+    // A card as a whole, so that nothing is cut off, without what only a page can do.
+    await page.evaluate(() => document.querySelectorAll(".card > :not(.chart), .card :is(.files, details, .help)").forEach((part) => part.remove()));
     await page.locator(".card", { has: page.locator(card) }).screenshot({ path: join(REPOSITORY, "docs/images", `${name}.png`) });
   }
 } finally {
