@@ -361,6 +361,6 @@ fn the_command_says_what_is_wrong_and_exits_so() {
     assert_eq!(doubted.status.code(), Some(0));
     let answer: Value = serde_json::from_slice(&doubted.stdout).unwrap();
     assert_eq!((&answer["valid"], answer["warnings"].as_array().unwrap().len()), (&Value::Bool(true), 1));
-    assert_eq!(rooflinectl(&["hardware", "check", "/nonexistent.toml"]).status.code(), Some(1));
+    assert_eq!(rooflinectl(&["hardware", "check", "/nonexistent.toml"]).status.code(), Some(2));
     assert_eq!(rooflinectl(&["hardware", "check", "/"]).status.code(), Some(1));
 }

@@ -192,6 +192,13 @@ fn ceilings(answer: &HardwareAnswer) -> String {
 }
 
 fn check(printer: &Printer, file: &Path) -> Result<Exit, Failure> {
+    if !file.exists() {
+        let message = format!("there is no file {}", file.display());
+        return Err(Failure::wrong_file(
+            message,
+            "check the path; docs/hardware.md has the keys of a description",
+        ));
+    }
     let checked = hardware_file(file);
     let doubts = checked.as_ref().map(|entry| entry.implausible(&others(entry))).unwrap_or_default();
     let problems: &[Problem] = checked.as_ref().err().map_or(&[], Vec::as_slice);

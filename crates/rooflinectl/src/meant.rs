@@ -161,7 +161,7 @@ pub fn instead(name: &str, near: &Near) -> String {
             "it is a size, not a name; rooflinectl models list {name} shows the models of that size"
         );
     }
-    if let Some(kind) = foreign::of_published(name) {
+    if let Some(kind) = foreign::of_published(name).or_else(|| foreign::of_name(name).copied()) {
         return format!("it is {}: {}", kind.what, kind.instead);
     }
     if let Some(sizes) = sizes(name) {

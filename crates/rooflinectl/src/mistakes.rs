@@ -136,6 +136,7 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             }
             let table = match argument.split(' ').next() {
                 Some("--objective") => "objectives",
+                Some("--output") => "outputs",
                 Some("--phase") => "phases",
                 Some("--task") => "tasks",
                 Some("<SHELL>") => "shells",
@@ -344,7 +345,8 @@ fn command_for(root: &Command, above: &str, typed: &str, words: &[String]) -> Op
     {
         return Some(format!("rooflinectl {first} {typed} {}", rest[1..].join(" ")).trim_end().to_owned());
     }
-    let value = rest.iter().copied().find(|word| !word.starts_with('-'));
+    let value =
+        rest.iter().copied().find(|word| !word.starts_with('-') && !["get", "list", "show"].contains(word));
     let shows = |what: &str| Some(format!("rooflinectl {what} show {typed}"));
     match (habits::tip("commands", above, typed), above) {
         (Some(tip), _) => Some(habits::filled(tip, above, value)),
@@ -401,6 +403,13 @@ fn whole_word<'a>(words: &'a [String], typed: &'a str) -> &'a str {
     let is_letter = typed.len() == 2 && typed.starts_with('-') && !typed.ends_with('-');
     let whole = words.iter().skip(1).find(|word| word.starts_with(typed));
     whole.filter(|_| is_letter).map_or(typed, |word| word.split('=').next().unwrap_or(word))
+}
+
+/// A number and its unit that were written with a space, as they have to be written: `15 W`.
+fn number_before(words: &[String], unit: &str) -> Option<String> {
+    let at = words.iter().position(|word| word == unit)?;
+    let number = words.get(at.checked_sub(1)?).filter(|word| word.parse::<f64>().is_ok())?;
+    Some(format!("write a number and its unit without a space: {number}{}", units::meant(unit)?))
 }
 
 /// The option that stands before a word.
@@ -484,7 +493,10 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
         "models list" | "hardware list" => Some("give one word, or several joined by hyphens".to_owned()),
         "hardware show" | "models show" | "mode set" => Some(match meant::joined(path, words) {
             Some(name) => format!("a name is one word: rooflinectl {path} {name}"),
-            None => "it takes one name".to_owned(),
+            None => match meant::option(typed).filter(|(long, _)| has_option(command, long)) {
+                Some((_, written)) => format!("write {written}"),
+                None => "it takes one name".to_owned(),
+            },
         }),
         "run" if meant::model_or_file(typed).is_some() => Some(format!(
             "it starts llama-server: rooflinectl run -- llama-server -m MODEL.gguf; to predict: rooflinectl recommend {typed}"
@@ -492,6 +504,7 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
         "hold" if meant::option(typed).is_some_and(|(kind, _)| kind == "mode") => {
             Some(format!("rooflinectl hold --mode {typed} -- COMMAND"))
         }
+        _ if number_before(words, typed).is_some() => number_before(words, typed),
         _ if command.get_positionals().any(clap::Arg::is_last_set) => {
             Some(format!("put -- in front of the command: -- {typed}"))
         }
@@ -514,6 +527,7 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
                     Some(format!("did you mean --interval {typed}{unit}?"))
                 }
                 _ if takes_none => Some(format!("leave it out: rooflinectl {path}")),
+                _ if path == "completions" => Some("name one shell: rooflinectl completions bash".to_owned()),
                 // The word that took its place may belong to an option.
                 _ => words.iter().filter_map(|word| meant::option(word)).find_map(|(long, written)| {
                     let long = [long.to_owned(), format!("{long}s")].into_iter().find(|long| has_option(command, long))?;
@@ -629,9 +643,9 @@ fn tip_for_option(
         (Some(long), _) => Some(format!("did you mean --{long}?")),
         (None, []) => Some(match root.find_subcommand(name) {
             Some(other) => format!("rooflinectl {}", other.get_name()),
-            None if has("hardware") => format!(
-                "leave it out: it is not part of a prediction; rooflinectl {path} --help shows every option"
-            ),
+            None if has("hardware") => {
+                format!("leave it out if it is an engine's own; rooflinectl {path} --help shows every option")
+            }
             None => format!("rooflinectl {path} --help shows every option").replace("  ", " "),
         }),
         (None, others) => Some(format!("--{name} belongs to rooflinectl {}", others.join(", "))),

@@ -63,7 +63,7 @@ const COMMANDS: [(&str, &[&str]); 52] = [
     ("config show {config}", ALL),
     ("hardware list", ALL),
     ("hardware show gb10", ALL),
-    ("hardware check {dir}/none.toml", ALL),
+    ("hardware check {config}", ALL),
     ("models list", ALL),
     ("models show llama-3.1-8b", ALL),
     ("models inspect {dir}/config.json", ALL),

@@ -42,7 +42,7 @@ const FILES: [(&str, &[u8]); 23] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-static LINES: [(&str, i32, &str); 440] = [
+static LINES: [(&str, i32, &str); 447] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -599,7 +599,7 @@ static LINES: [(&str, i32, &str); 440] = [
     (
         "predict qwen3-4b --hardware gb10 --served-model-name x",
         2,
-        "it is not part of a prediction; rooflinectl predict --help",
+        "an engine's own; rooflinectl predict --help",
     ),
     ("observations list --limit 5", 2, "rooflinectl observations list --help shows every option"),
     ("predict relu.onnx --hardware orin-nano --exportTimes=t.json", 2, "reads the log of trtexec"),
@@ -612,6 +612,14 @@ static LINES: [(&str, i32, &str); 440] = [
     ("models show missing.gguf", 2, "rooflinectl models inspect FILE"),
     ("hold --for 10m -- sleep 1", 2, "a hold lasts as long as its command"),
     ("sudo rooflinectl status", 2, "type it in front: sudo rooflinectl status"),
+    // Names of forms, of what is left out and of files that nothing reads; a unit after a space; a word that belongs to an option.
+    ("recommend qwen3-4b --hardware orin-nano -o yaml", 2, "did you mean json?"),
+    ("recommend qwen3-4b --hardware orin-nano --no-vllm", 2, "--engines llama.cpp,vllm"),
+    ("recommend qwen3-4b --hardware orin-nano --save plan.json", 2, "-o json > answer.json"),
+    ("hold --max-power 15 W -- true", 2, "without a space: 15W"),
+    ("predict model.tflite", 2, "convert it to .onnx"),
+    ("models show qwen3-4b q4_k_m", 2, "write --format q4_k_m"),
+    ("hardware check missing.toml", 2, "there is no file missing.toml"),
 ];
 
 /// What a person at a terminal has no use for: fields of requests, numbers and words of the system and of the parser.
