@@ -27,8 +27,8 @@ Cause = Literal[
     "power_mode", "gpu_clock_cap", "memory_clock", "sm_gated", "thermal", "power_limit", "current", "supply",
     "gpu_clock", "memory_bandwidth", "slow_state", "gpu_shared", "cpu_clock", "cores_offline", "steal",
     "memory_pressure", "model", "kv_format", "context", "batch", "chunk", "offload", "speculation", "engine_version",
-    "threads", "affinity", "cpu_quota", "slow_cores", "numa", "low_priority", "cpu_weight", "other_process", "kernels",
-    "gpu_unused", "page_faults", "swap", "warming", "options", "disturbed"
+    "threads", "affinity", "smt", "cpu_quota", "slow_cores", "numa", "low_priority", "cpu_weight", "other_process",
+    "kernels", "gpu_unused", "page_faults", "swap", "warming", "options", "disturbed"
 ]
 
 
@@ -2676,6 +2676,8 @@ class RunEvidence(TypedDict, total=False):
     core_speed_files: Optional[str]
     #: Speed of the cores that it may run on over that of the fastest of the machine, 0 to 1.
     core_speed_ratio: Optional[float]
+    #: Cores that those CPUs are threads of: `core_cpus_list` in /sys/devices/system/cpu/cpu*/topology.
+    cores_allowed: Optional[int]
     #: CPUs whose time the control groups of the process grant it.
     cpu_quota: Optional[float]
     #: File that holds that quota.

@@ -23,7 +23,7 @@ use suspect::{Certainty, Suspect};
 
 use super::catalogue::Catalogue;
 use super::modes::refuse_power_limit;
-use super::predict::completed;
+use super::predict::{Work, completed};
 use super::words::positive;
 use rooflined_api::{
     CauseAnswer, EstimateAnswer, EvidenceAnswer, ExplainAnswer, ExplainRequest, RecommendRequest, RunEvidence,
@@ -31,6 +31,7 @@ use rooflined_api::{
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_core::units::{Hertz, Seconds, significant};
+use rooflined_models::transformer::Phase;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Snapshot;
 use rooflined_predict::{Limit, Prediction};
@@ -292,7 +293,9 @@ fn find_causes(
     let explained: f64 = causes.iter().map(|cause| cause.share_ratio).sum();
     let unexplained = if gap > 0.0 { (1.0 - explained).max(0.0) } else { 0.0 };
     if causes.is_empty() && is_measured {
-        answer.checked = checked::checked(snapshot, seen);
+        let decodes =
+            matches!(predictor.expected_work()?, Work::Model(task) if task.request.phase == Phase::Decode);
+        answer.checked = checked::checked(snapshot, seen, decodes);
     } else if seen.memory_ratio.or(seen.product_ratio).is_some() {
         answer.checked = checked::cleared(snapshot, seen);
     }

@@ -53,6 +53,9 @@ pub struct RunEvidence {
     /// Logical CPUs that the process may run on: `Cpus_allowed_list` of /proc/PID/status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus_allowed: Option<u32>,
+    /// Cores that those CPUs are threads of: `core_cpus_list` in /sys/devices/system/cpu/cpu*/topology.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores_allowed: Option<u32>,
     /// CPUs whose time the control groups of the process grant it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_quota: Option<f64>,

@@ -88,6 +88,12 @@ fn siblings(root: &SysRoot, number: u32) -> Option<Vec<u32>> {
     })
 }
 
+/// Number of cores that these CPUs are threads of; `None` where no file tells.
+#[must_use]
+pub fn count_cores(root: &SysRoot, cpus: &[u32]) -> Option<u32> {
+    cores(root, cpus).known().copied()
+}
+
 /// Distinct sets of sibling threads. CPUs that are offline have no topology and are not counted.
 fn cores(root: &SysRoot, numbers: &[u32]) -> Reading<u32> {
     let cores: BTreeSet<Vec<u32>> = numbers.iter().filter_map(|number| siblings(root, *number)).collect();

@@ -42,6 +42,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use cgroup::{CpuLimits, cpu_limits};
+pub use cpu::count_cores;
 pub use discover::{Discovered, discover};
 pub use file::ReadError;
 pub use gpu_nodes::{GpuNode, denied_nodes, gpu_nodes};

@@ -169,6 +169,16 @@ mod tests {
     }
 
     #[test]
+    fn threads_of_one_core_count_once() {
+        let file = |cpu: u32| format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let (_dir, root) =
+            tree(&[(&file(0), "0,2\n"), (&file(1), "1,3\n"), (&file(2), "0,2\n"), (&file(3), "1,3\n")]);
+        assert_eq!(crate::count_cores(&root, &[0, 2]), Some(1));
+        assert_eq!(crate::count_cores(&root, &[0, 1, 2, 3]), Some(2));
+        assert_eq!(crate::count_cores(&root, &[9]), None);
+    }
+
+    #[test]
     fn memory_on_the_other_node_is_far() {
         let node = "sys/devices/system/node";
         let stat = |time: u32, cpu: u32| {

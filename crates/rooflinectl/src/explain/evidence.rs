@@ -10,7 +10,7 @@ use super::log::Log;
 use crate::failure::Failure;
 use crate::observe::{Activity, Process, field, read, stat};
 use rooflined_api::{OtherProcess, RunEvidence, Unseen};
-use rooflined_hw::{SysRoot, core_speed, cpu_limits, far_memory, memory_nodes};
+use rooflined_hw::{SysRoot, core_speed, count_cores, cpu_limits, far_memory, memory_nodes};
 
 /// A process that used less of a CPU is not named.
 const LEAST_CPUS: f64 = 0.05;
@@ -159,6 +159,7 @@ pub fn of(process: &Process, (before, after): (&Counters, &Counters), seconds: f
     RunEvidence {
         pid: Some(pid),
         cpus_allowed: allowed.and_then(|cpus| u32::try_from(cpus.len()).ok()),
+        cores_allowed: allowed.and_then(|cpus| count_cores(&root, cpus)),
         core_speed_ratio: cores.as_ref().map(|cores| cores.ratio),
         core_speed_files: cores.map(|cores| cores.source),
         far_memory_ratio: far.map(|far| far.ratio),

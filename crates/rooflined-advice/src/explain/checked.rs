@@ -8,9 +8,9 @@ use rooflined_core::units::Hertz;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Snapshot;
 
-/// The list. What could not be read has no value.
+/// The list. What could not be read has no value. `decodes`: the rate is that of a model that generates text.
 #[must_use]
-pub fn checked(snapshot: &Snapshot, seen: &RunEvidence) -> Vec<CheckedAnswer> {
+pub fn checked(snapshot: &Snapshot, seen: &RunEvidence, decodes: bool) -> Vec<CheckedAnswer> {
     let mut found = of_clocks(snapshot);
     let percent = |ratio: f64| format!("{:.0} %", 100.0 * ratio);
     let state = &snapshot.state;
@@ -27,6 +27,10 @@ pub fn checked(snapshot: &Snapshot, seen: &RunEvidence) -> Vec<CheckedAnswer> {
     if seen.pid.is_none() {
         let how = "give its port or number: rooflinectl explain --port PORT, or --pid PID".to_owned();
         add("the process", None, how);
+        if decodes {
+            let how = "count the tokens after the first one, over the time after it".to_owned();
+            add("whether the rate counts the time of the prompt", None, how);
+        }
         return found;
     }
     let cpus: f64 = seen.others.iter().map(|other| other.cpus).sum();

@@ -158,7 +158,22 @@ fn limits(
             suspect.certainty = Certainty::Estimated;
         }
     }
-    let ceiling = f64::from(threads.min(allowed.unwrap_or(logical)));
+    let ceiling = threads.min(allowed.unwrap_or(logical));
+    let wanted = ceiling.min(snapshot.physical_cores());
+    if let Some(cores) = seen.cores_allowed.filter(|cores| *cores < wanted) {
+        let what = format!(
+            "{} share {}: the CPUs that it may use are threads of the same cores",
+            count(ceiling, "thread"),
+            count(cores, "core")
+        );
+        let fix = "give it one CPU of each core, which lscpu -e=CPU,CORE shows: sudo taskset -a -p -c CPUS";
+        found.push(
+            Suspect::new("smt", what, Change::Threads(cores), format!("{fix} {}", pid(seen)))
+                .estimated()
+                .shown_by("/sys/devices/system/cpu/cpu*/topology/core_cpus_list", count(cores, "core")),
+        );
+    }
+    let ceiling = f64::from(ceiling);
     if let Some(quota) = seen.cpu_quota.filter(|quota| *quota < ceiling * (1.0 - LESS_TIME)) {
         granted = granted.min(part(quota, threads));
         let source = seen.cpu_quota_file.clone().unwrap_or_else(|| "cpu.max".to_owned());

@@ -38,6 +38,7 @@ pub fn check(seen: &RunEvidence) -> Result<(), Refusal> {
         ("spread_ratio", seen.spread_ratio),
         ("cpu_weight_ratio", seen.cpu_weight_ratio),
         ("cpus_allowed", seen.cpus_allowed.map(f64::from)),
+        ("cores_allowed", seen.cores_allowed.map(f64::from)),
     ];
     let bounded =
         [("memory_distance_ratio", seen.memory_distance_ratio), ("warming_ratio", seen.warming_ratio)];

@@ -93,7 +93,7 @@ fn a_slow_run_without_a_cause_lists_what_was_checked() {
         let whats: Vec<&str> = answer.checked.iter().map(|of| of.what.as_str()).collect();
         assert_eq!(
             (whats[0], whats[1], whats.last()),
-            ("GPU clock under load", "throttling", Some(&"the process"))
+            ("GPU clock under load", "throttling", Some(&"whether the rate counts the time of the prompt"))
         );
         assert!(answer.checked.iter().all(|of| of.value.as_deref() != Some("0 Hz")), "unknown is no figure");
         let process = |request| ExplainRequest {
@@ -167,6 +167,7 @@ fn healthy(snapshot: &mut Snapshot, random: &mut fastrand::Rng) -> RunEvidence {
     RunEvidence {
         pid: Some(7),
         cpus_allowed: Some(64),
+        cores_allowed: Some(64),
         computing_threads: None,
         nice: Some(random.i32(-5..=0)),
         core_speed_ratio: Some(0.96 + 0.04 * random.f64()),
@@ -407,6 +408,30 @@ fn other_work_on_the_gpu_is_named_where_it_cannot_be_the_server() {
     assert!(!is_named(&[], 1.0, None));
     assert!(!is_named(&[7], 1.0, Some(7)));
     assert!(is_named(&[7, 8], 1.0, Some(7)));
+}
+
+#[test]
+fn threads_that_share_cores_are_slowed_by_that() {
+    let mut snapshot = machine("cpu");
+    snapshot.board.cpu.logical = 16;
+    snapshot.board.cpu.cores = Reading::Known(8);
+    let suspects = |allowed: u32, cores: u32| {
+        let seen = RunEvidence {
+            pid: Some(7),
+            cpus_allowed: Some(allowed),
+            cores_allowed: Some(cores),
+            computing_threads: Some(8),
+            ..RunEvidence::default()
+        };
+        process::suspects(&snapshot, &OperatingPoint::default(), &asked(), &seen)
+    };
+    let keys = |found: &[suspect::Suspect]| found.iter().map(|suspect| suspect.key).collect::<Vec<_>>();
+    let found = suspects(8, 4);
+    assert_eq!(keys(&found), ["smt"]);
+    assert!(found[0].fix.ends_with("sudo taskset -a -p -c CPUS 7"), "{}", found[0].fix);
+    assert_eq!(keys(&suspects(8, 8)), [""; 0]);
+    assert_eq!(keys(&suspects(16, 8)), [""; 0]);
+    assert_eq!(keys(&suspects(4, 2)), ["affinity", "smt"]);
 }
 
 #[test]

@@ -182,7 +182,7 @@ enumerations! {
     Cause = [
         "power_mode", "gpu_clock_cap", "memory_clock", "sm_gated", "thermal", "power_limit", "current", "supply", "gpu_clock",
         "memory_bandwidth", "slow_state", "gpu_shared", "cpu_clock", "cores_offline", "steal", "memory_pressure", "model", "kv_format",
-        "context", "batch", "chunk", "offload", "speculation", "engine_version", "threads", "affinity", "cpu_quota",
+        "context", "batch", "chunk", "offload", "speculation", "engine_version", "threads", "affinity", "smt", "cpu_quota",
         "slow_cores", "numa", "low_priority", "cpu_weight", "other_process", "kernels", "gpu_unused", "page_faults", "swap", "warming", "options",
         "disturbed",
     ];
