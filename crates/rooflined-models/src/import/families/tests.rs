@@ -126,6 +126,13 @@ fn layers_follow_from_a_rule_or_are_refused_without_their_list() {
     let fields = Fields { map: linear.as_object().unwrap() };
     let layers = Described::new("qwen3_next", &fields, &fields).unwrap().architecture().unwrap().layers;
     assert_eq!(layers.iter().filter(|layer| matches!(layer.mixer, Mixer::Linear(_))).count(), 6);
+    // As published: a list of its own says which layers are linear.
+    let listed = json!({"model_type": "kimi_linear", "num_hidden_layers": 4, "linear_attn_config":
+        {"kda_layers": [1, 3, 4], "full_attn_layers": [2], "num_heads": 2, "head_dim": 64}});
+    let fields = Fields { map: listed.as_object().unwrap() };
+    let layers = Described::new("kimi_linear", &fields, &fields).unwrap().architecture().unwrap().layers;
+    let attends = layers.iter().map(|layer| !matches!(layer.mixer, Mixer::Linear(_)));
+    assert_eq!(attends.collect::<Vec<_>>(), [false, true, false, false]);
     let error = parameters(&json!({"model_type": "flint"})).unwrap_err();
     assert!(error.contains("layer_types is not given"), "{error}");
 }
