@@ -53,6 +53,33 @@ fn what_quantises_is_read_under_its_earlier_names() {
     }
 }
 
+#[test]
+fn what_quantises_is_never_taken_for_16_bits() {
+    for fields in [
+        json!({"quantization_config": "fp8"}),
+        json!({"quantization": "4bit"}),
+        json!({"quantization": {"quant_algo": "W1A1"}}),
+    ] {
+        let error = Config::from_value(&with("llama", &fields)).and_then(|config| config.model(None, "m"));
+        assert!(matches!(error, Err(ImportError::Method(_))), "{fields}: {error:?}");
+    }
+    let switched_off = json!({"quant_method": "bitsandbytes", "load_in_4bit": false, "load_in_8bit": false});
+    for fields in [json!({"quantization_config": switched_off}), json!({"quantization": {}})] {
+        assert_eq!(model(&with("llama", &fields)).label.unwrap(), "bf16", "{fields}");
+    }
+}
+
+#[test]
+fn an_embedder_of_nvidia_reads_its_states_through_latents() {
+    let text = json!({"model_type": "bidir_mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000});
+    let latents = json!({"num_cross_heads": 8, "cross_dim_head": 4096});
+    let config = json!({"model_type": "nvembed", "text_config": text, "latent_attention_config": latents});
+    let found = model(&config);
+    assert!(Task::of(&found) == Task::Embed);
+    assert!((7.82e9..7.88e9).contains(&(found.parameters() as f64)), "{}", found.parameters());
+}
+
 /// VILA keeps its parts under keys of its own, and its class ends as those of encoders do.
 #[test]
 fn a_wrapper_of_vila_generates_text_and_has_its_tower() {
@@ -128,7 +155,7 @@ fn towers_without_sizes_are_refused_by_name() {
     let named = |name: &str| refused(&with("llava", &json!({"mm_vision_tower": name})));
     assert_eq!(named("openai/clip-vit-large-patch14"), None);
     assert_eq!(named("somebody/else").unwrap(), "somebody/else");
-    let own = json!({"model_type": "radio", "args": {"model": "vit_huge_patch16_224"}});
+    let own = json!({"model_type": "radio", "args": {"model": "vit_giant_patch14"}});
     assert_eq!(
         refused(&json!({"model_type": "x", "text_config": text, "vision_config": own})).unwrap(),
         "radio"
