@@ -118,10 +118,7 @@ impl Config {
                 Some("float16") => Block::F16,
                 _ => Block::Bf16,
             };
-        let found = outer.inner(QUANTISED).or_else(|| text.inner(QUANTISED));
-        // MLX keeps its scheme under a name of its own.
-        let own = outer.inner(&["quantization"]).filter(|fields| fields.any(&["bits", "mode"]).is_some());
-        let quantisation = own.or(found).map(|fields| quantisation(&fields, &outer)).transpose()?;
+        let quantisation = scheme(&outer, &text)?.map(|fields| quantisation(&fields, &outer)).transpose()?;
         let width = architecture.as_ref().map_or(0, |architecture: &Architecture| architecture.hidden);
         let mut towers = if has_tower { Tower::read(&outer, width)? } else { Vec::new() };
         // A model with a text part may have other parts that its config does not mention.
@@ -347,6 +344,22 @@ fn without_infinities(json: &[u8]) -> Cow<'_, [u8]> {
     }
     text.extend_from_slice(&json[copied..]);
     Cow::Owned(text)
+}
+
+/// The object that says how weights are stored; `None` where they are not quantised.
+fn scheme<'a>(outer: &Fields<'a>, text: &Fields<'a>) -> Result<Option<Fields<'a>>, ImportError> {
+    // MLX keeps its scheme under a name of its own, next to that of what it converted.
+    const OWN: &[&str] = &["quantization"];
+    let own = || outer.inner(OWN).filter(|fields| !fields.map.is_empty());
+    let found = own().filter(|fields| fields.any(&["bits", "mode"]).is_some());
+    let found = found.or_else(|| outer.inner(QUANTISED)).or_else(|| text.inner(QUANTISED)).or_else(own);
+    let said = [QUANTISED, OWN].iter().find_map(|names| outer.any(names).or_else(|| text.any(names)));
+    match said.filter(|_| found.is_none()) {
+        Some(Value::String(word)) if !word.is_empty() => {
+            Err(ImportError::Method(format!("{:?}, and the file says nothing else of it", short(word))))
+        }
+        _ => Ok(found),
+    }
 }
 
 /// What a configuration describes that is no model of text; `None` where it may be one.

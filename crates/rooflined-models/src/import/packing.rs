@@ -55,6 +55,7 @@ const CODES: &[&str] = &[
 const HELPERS: &[&str] = &[
     "scales",
     "qzeros",
+    "qbiases",
     "g_idx",
     "weight_scale",
     "weight_scale_inv",

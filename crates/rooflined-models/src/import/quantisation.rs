@@ -622,6 +622,8 @@ mod tests {
                 "vptq",
             ),
             (json!({"quant_method": "quanto", "weights": "int4"}), 4.25, "quanto"),
+            (json!({"quant_method": "metal", "bits": 8}), 8.5, "metal"),
+            (json!({"quant_method": "fouroversix"}), 4.5, "nvfp4"),
             (
                 json!({"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "mx_fp"}),
                 4.25,
