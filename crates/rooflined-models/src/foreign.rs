@@ -101,11 +101,19 @@ const PARAMETERS: Foreign = Foreign {
     instead: "give the config.json that transformers reads, which is published with it or under a name with -hf",
 };
 /// What a configuration without `model_type` is by fields that it has.
-pub(crate) const BY_FIELDS: [(&[&str], &Foreign); 3] = [
+pub(crate) const BY_FIELDS: [(&[&str], &Foreign); 6] = [
     (&["producer", "architecture"], &CHECKPOINT),
     (&["schemaVersion", "layers"], &MANIFEST),
     (&["dim", "n_layers", "n_heads"], &PARAMETERS),
+    (&["d_model", "n_layer", "ssm_cfg"], &PARAMETERS),
+    (&["input_features", "output_features"], &POLICY),
+    (&["istftnet"], &SPEAKER),
 ];
+const POLICY: Foreign = Foreign {
+    what: "a policy that moves a robot",
+    instead: "rooflined predicts its language model alone: give the config.json of that model",
+};
+const SPEAKER: Foreign = Foreign { what: "a generator of speech or sound", instead: UNREAD };
 const REQUESTS: Foreign = Foreign {
     what: "a file of requests, one on each line",
     instead: "give it with its option: rooflinectl predict --requests FILE.jsonl",
@@ -149,7 +157,7 @@ const UNPUBLISHED: Foreign = Foreign {
 
 /// Networks that are no models of text: what they are, their families (`model_type` of a config.json, `general.architecture` of a
 /// GGUF file), and beginnings of the names under which they are published, letters and digits alone.
-const NETWORKS: [(Foreign, &str, &str); 12] = [
+const NETWORKS: [(Foreign, &str, &str); 14] = [
     (
         Foreign {
             what: "a text encoder, and none is known by name",
@@ -161,14 +169,16 @@ const NETWORKS: [(Foreign, &str, &str); 12] = [
     ),
     (
         Foreign { what: "a speech recognition model", instead: UNREAD },
-        "whisper moonshine speech_to_text parakeet_ctc parakeet_tdt wav2vec2-bert",
+        "whisper moonshine moonshine_streaming speech_to_text parakeet_ctc parakeet_rnnt parakeet_tdt wav2vec2-bert canary",
         "whisper moonshine parakeet",
     ),
     (Foreign { what: "a speech encoder", instead: EXPORT }, "wav2vec2 hubert wavlm", "wav2vec2 hubert wavlm"),
+    (SPEAKER, "bark vits speecht5 musicgen musicgen_melody csm dia kokoro", "bark kokoro musicgen xtts"),
+    (POLICY, "gr00t gr00t_n1_5 pi0 pi05 smolvla", "gr00t openvla pi0 smolvla"),
     (
-        Foreign { what: "a generator of speech or sound", instead: UNREAD },
-        "bark vits speecht5 musicgen csm kokoro",
-        "bark kokoro musicgen xtts",
+        Foreign { what: "a forecaster of time series", instead: EXPORT },
+        "autoformer informer patchtst patchtsmixer time_series_transformer timesfm timesfm2_5",
+        "timesfm chronos",
     ),
     (Foreign { what: "an audio codec", instead: EXPORT }, "encodec dac mimi wavtokenizer-dec", "encodec"),
     (
@@ -209,6 +219,38 @@ const NETWORKS: [(Foreign, &str, &str); 12] = [
 pub fn of_family(family: &str) -> Option<Foreign> {
     let is_of = |families: &str| families.split_whitespace().any(|known| known == family);
     NETWORKS.iter().find(|(_, families, _)| is_of(families)).map(|(kind, _, _)| *kind)
+}
+
+/// Words in names of classes, and the family of a network of that kind.
+const CLASSES: [(&str, &str); 14] = [
+    ("ImageClassification", "vit"),
+    ("VideoClassification", "vit"),
+    ("MaskedImageModeling", "dinov2"),
+    ("VisionModel", "dinov2"),
+    ("ObjectDetection", "detr"),
+    ("Segmentation", "sam"),
+    ("DepthEstimation", "dpt"),
+    ("ForCTC", "whisper"),
+    ("ForRNNT", "whisper"),
+    ("SpeechSeq2Seq", "whisper"),
+    ("AudioClassification", "hubert"),
+    ("TextToSpeech", "csm"),
+    ("TextToWaveform", "csm"),
+    ("ForPrediction", "informer"),
+];
+
+/// What a network is by the class that its configuration names; `None` where it may be a model of text.
+#[must_use]
+pub fn of_class(class: &str) -> Option<Foreign> {
+    CLASSES.iter().find(|(word, _)| class.contains(word)).and_then(|(_, family)| of_family(family))
+}
+
+/// What a part of a model is that stands alone, by the ending of its family.
+#[must_use]
+pub fn of_part(family: &str) -> Option<Foreign> {
+    let ends = |endings: &[&str]| endings.iter().any(|ending| family.ends_with(ending));
+    let sees = ends(&["_vision", "_vision_model"]).then_some("dinov2");
+    sees.or_else(|| ends(&["_audio", "_audio_encoder"]).then_some("hubert")).and_then(of_family)
 }
 
 /// What a network is by the name under which it is published; `None` where it may be a model of text.
@@ -330,6 +372,13 @@ mod tests {
         for (family, expected) in [("whisper", "speech"), ("rt_detr", "detector"), ("flux", "generator")] {
             assert!(of_family(family).unwrap().what.contains(expected), "{family}");
         }
+        for (class, expected) in
+            [("PvtForImageClassification", "classifier"), ("OmniAsrForCTC", "recognition")]
+        {
+            assert!(of_class(class).unwrap().what.contains(expected), "{class}");
+        }
+        assert!(of_part("glm4v_vision").unwrap().what.contains("image encoder"));
+        assert_eq!((of_class("LlamaForSequenceClassification"), of_part("granite_text")), (None, None));
         for (name, expected) in
             [("YOLOv8n", "detector"), ("whisper-large-v3", "speech"), ("gpt-4o", "not published")]
         {

@@ -391,7 +391,15 @@ fn other_kind(outer: &Fields<'_>) -> Option<ImportError> {
     {
         foreign::DRAFTER
     } else {
-        foreign::of_family(outer.text(&["model_type"])?)?
+        let family = outer.text(&["model_type"])?;
+        let is_part = outer.inner(INNER).is_none();
+        let other = || {
+            let by_class = class.and_then(foreign::of_class);
+            by_class
+                .or_else(|| foreign::of_part(family).filter(|_| is_part))
+                .filter(|_| !Described::knows(family))
+        };
+        foreign::of_family(family).or_else(other)?
     };
     Some(kind.into())
 }
