@@ -348,15 +348,16 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Counts the projector file next to a model as its tower. A file that cannot be read is ignored.
+    /// Counts the projector file next to a model as its tower. One that cannot be read, or is of another model, is ignored.
     fn add_projector(&self, model: &mut Model, folder: &Path) {
         let is_projector = |name: &String| name.ends_with(".gguf") && name.contains("mmproj");
         let names = self.names(folder).unwrap_or_default();
-        let Some(name) = names.into_iter().find(is_projector) else { return };
-        let header =
-            self.header(&folder.join(&name), |source, length, most| gguf::read_at_most(source, length, most));
-        if let Ok(header) = header {
-            projector::add_projector(model, &header, &name);
+        for name in names.into_iter().filter(is_projector) {
+            let header = self
+                .header(&folder.join(&name), |source, length, most| gguf::read_at_most(source, length, most));
+            if let Some(header) = header.ok().filter(|header| projector::fits(model, header)) {
+                return projector::add_projector(model, &header, &name);
+            }
         }
     }
 

@@ -59,6 +59,10 @@ fn a_projector_next_to_a_model_that_sees_counts_as_its_tower() {
     assert_eq!(both.bytes_per_token(), alone.bytes_per_token());
     let told = both.warnings.join("\n");
     assert!(told.contains("mmproj-F16.gguf") && !told.contains("does not count here"), "{told}");
+    // That of a model which is wider.
+    let other = Gguf::new("clip").tensor("v.blk.0.attn_q.weight", &[512, 512], F16);
+    fs::write(folder.path().join("mmproj-F16.gguf"), other.file()).unwrap();
+    assert_eq!(load(&path).unwrap().model.bytes(), alone.bytes());
 }
 
 #[test]

@@ -27,6 +27,10 @@ const MAX_DEPTH: usize = 4;
 const MAX_KEPT: u64 = 16 << 20;
 /// Longest text kept; chat templates are longer and tell nothing about weights.
 const MAX_TEXT: u64 = 4096;
+/// The array of words in which a model's card says what the model is for.
+pub(super) const TAGS: &str = "general.tags";
+/// Most of them that are read.
+const MAX_TAGS: u64 = 64;
 /// The default of `general.alignment`.
 const ALIGNMENT: u64 = 32;
 
@@ -189,6 +193,14 @@ impl<R: Read> Cursor<R> {
         let bytes = count.saturating_mul(member);
         self.expect(bytes, &what)?;
         match kind {
+            STRING if key == TAGS && count <= MAX_TAGS => {
+                let mut words = String::new();
+                for _ in 0..count {
+                    words.push_str(&self.name("a tag")?);
+                    words.push(' ');
+                }
+                Ok(Value::Text(words))
+            }
             STRING => {
                 for _ in 0..count {
                     let length = self.length(&what)?;

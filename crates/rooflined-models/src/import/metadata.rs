@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Tensor;
 use super::families::FIELDS_OF_TENSORS;
+use super::gguf::TAGS;
 use super::header::{Header, Value as Metadata};
 use crate::foreign::{self, Foreign};
 
@@ -38,6 +39,11 @@ pub(super) fn fields(header: &Header, architecture: &str) -> Map<String, Value> 
     let mut fields: Map<String, Value> = header.metadata.iter().filter_map(field).collect();
     if let Some(Metadata::Array(count)) = header.metadata.get("tokenizer.ggml.tokens") {
         fields.entry("vocab_size").or_insert_with(|| (*count).into());
+    }
+    let card: Vec<&str> =
+        [TAGS, "general.name", "general.basename"].iter().filter_map(|key| header.text(key)).collect();
+    if !card.is_empty() {
+        fields.insert("card".to_owned(), card.join(" ").to_ascii_lowercase().into());
     }
     let shape = |wanted: &&str| {
         let is_wanted =
@@ -93,6 +99,10 @@ mod tests {
             "llama",
         );
         assert_eq!(json!(found), json!({"attention_head_count": 4, "vocab_size": 96, "tensors": {}}));
+        let seeing = header(&[(TAGS, Metadata::Text("Image-Text-to-Text conversational ".to_owned()))]);
+        let seeing = [fields(&seeing, "llama"), found.clone()];
+        let sees = |map| Described::by_tensors(Some("llama"), &Fields { map }).unwrap().flag("sees");
+        assert_eq!([sees(&seeing[0]), sees(&seeing[1])], [true, false]);
         let is_encoder = |architecture| {
             Described::by_tensors(Some(architecture), &Fields { map: &found }).unwrap().flag("encoder")
         };

@@ -9,6 +9,12 @@ use crate::model::{Grouping, Model};
 pub(super) const UNPROJECTED: &str = "what it sees or hears goes through a projector in a file of its own (mmproj), which does not \
     count here: put that file next to this one";
 
+/// Whether what a projector makes is as wide as the model.
+#[must_use]
+pub fn fits(model: &Model, projector: &Header) -> bool {
+    projector.tensors.iter().any(|tensor| tensor.shape.contains(&model.architecture.hidden))
+}
+
 /// Counts the projector that lies next to a model, under the name of its file, as the model's tower.
 pub fn add_projector(model: &mut Model, projector: &Header, name: &str) {
     let mut groups = Grouping::default();
