@@ -213,6 +213,28 @@ fn an_engine_that_does_not_run_the_architecture_is_refused_and_not_recommended()
 }
 
 #[test]
+fn a_faster_engine_that_loses_much_quality_is_named() {
+    let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
+    let mut named = 0;
+    for hardware in ["jetson-xavier-nx", "jetson-orin-nano-8gb-super", "gb10"] {
+        let body = json!({ "hardware": hardware, "workload": { "model": "qwen3-4b" } });
+        let request = Request::Recommend(serde_json::from_value(body).unwrap());
+        let Ok(Answer::Recommend(answer)) = suppose(&catalogue, &request) else { unreachable!() };
+        let time = |of: &rooflined_api::CandidateAnswer| of.prediction.time_per_token_s.unwrap();
+        let chosen = time(answer.decision.as_ref().unwrap()).value;
+        let candidates =
+            answer.engines.iter().filter(|of| of.feasible).filter_map(|of| of.candidate.as_ref());
+        let is_better = candidates
+            .filter(|of| of.quality_loss_ratio.is_some_and(|loss| loss > 0.05))
+            .any(|of| time(of).high < chosen);
+        let says = answer.warnings.iter().any(|words| words.contains("would be better, but loses"));
+        assert_eq!(says, is_better, "{hardware}: {:?}", answer.warnings);
+        named += usize::from(says);
+    }
+    assert!(named > 0);
+}
+
+#[test]
 fn what_loses_much_is_chosen_only_where_nothing_else_meets_the_limits_or_it_is_allowed() {
     let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
     let asked = |hardware: &str, model: &str, more: &Value| {

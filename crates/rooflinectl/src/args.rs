@@ -323,7 +323,7 @@ pub struct SweepArgs {
     /// Worker threads, where the CPU is the accelerator: 1,2,4 or 1..4 [default: what the engine takes, one for every core]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = input::counts)]
     pub threads: Vec<(u64, u64)>,
-    /// Inference engine whose kernels run [default: of each model and format the recommended one, of an operation none]
+    /// Inference engine [default: of each model and format the recommended one, of an operation none]
     #[arg(long, value_parser = input::engine)]
     pub engine: Option<Engine>,
     /// Predict even if the engine does not run the format on this hardware
@@ -365,7 +365,7 @@ pub struct CompareArgs {
     /// Number of tokens to generate (a GGUF file) [default: 128]
     #[arg(long, value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
     pub output_tokens: Option<u64>,
-    /// Runs of each test (engine) [default: 3; of an .onnx file 10, and a second]
+    /// Runs of each test (engine) [default: 3; .onnx: 10, for a second at least]
     #[arg(long, value_name = "N", value_parser = input::count, allow_negative_numbers = true)]
     pub repetitions: Option<u64>,
     /// Longest time that the engine may take [default: 15 minutes]
@@ -506,7 +506,7 @@ pub struct ExplainArgs {
     /// File with the key that the server requires
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// Owner of the server, by name or number; the key is sent to it
+    /// User, by name or number, whose servers are trusted like yours and root's: they get the key
     #[arg(long, value_name = "USER")]
     pub server_user: Option<String>,
     /// Only to say what to do instead
@@ -652,7 +652,7 @@ pub struct RecommendArgs {
     /// Expected run time, over which the cost of switching to a mode is spread [default: an hour]
     #[arg(long, value_name = "TIME", value_parser = input::seconds, allow_negative_numbers = true)]
     pub run_time: Option<f64>,
-    /// Inference engine whose kernels run [default: for a model the best that runs there, for an operation none]
+    /// Inference engine [default: for a model the best that runs there, for an operation none]
     #[arg(long, value_parser = input::engine_choice)]
     pub engine: Option<EngineChoice>,
     /// Inference engines to compare for a model [default: all that run there]
@@ -737,7 +737,7 @@ pub struct ObserveArgs {
     /// Measured power: 15W
     #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
     pub power: Option<f64>,
-    /// Server to watch, on this machine and unmodified: http://127.0.0.1:8080, or its port
+    /// Server to watch, on this machine: its port, or http://127.0.0.1:8080
     #[arg(long, display_order = 0, value_name = "URL", value_parser = Address::parse, conflicts_with_all = MEASURED)]
     pub from: Option<Address>,
     /// Process of a server to watch
@@ -771,8 +771,7 @@ pub struct WatchingArgs {
     /// File with the key that the server requires
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// Owner of the server, by name or number; the key is sent to it, and its runs are reported as yours. Servers of users other than this one, you
-    /// and root get no key, and their runs count for their user
+    /// User, by name or number, whose servers are trusted like yours and root's: they get the key, and their runs count as yours
     #[arg(long, value_name = "USER")]
     pub server_user: Option<String>,
     /// Watch only: report nothing to the daemon
@@ -1008,8 +1007,10 @@ pub enum ModelsCommand {
         #[arg(long, value_name = "FORMAT", value_parser = input::cache_format, default_value = "fp16")]
         kv_format: WeightFormat,
     },
-    /// Inspect a model file: GGUF, safetensors, config.json, or a directory of them; only headers are read. With -o json, the
-    /// model that requests of any client may name. Of an ONNX file: parameters, operations, memory, and what a DLA takes
+    /// Inspect a model file (GGUF, safetensors, config.json, ONNX) or a directory of them; only headers are read
+    ///
+    /// With -o json, it prints the model object that requests take. For an ONNX file it prints parameters, operations, memory, and
+    /// which layers a DLA takes.
     #[command(after_help = examples::of("models inspect"))]
     Inspect {
         /// File or directory

@@ -306,7 +306,7 @@ pub struct SubjectArgs {
     /// Batch size: columns, or sequences for attention and models
     #[arg(long, value_parser = count, allow_negative_numbers = true)]
     pub batch: Option<u64>,
-    /// Inference engine whose kernels run [default: for a model the recommended one, for an operation none]
+    /// Inference engine [default: for a model the recommended one, for an operation none]
     #[arg(long, value_parser = engine_choice)]
     pub engine: Option<EngineChoice>,
 }

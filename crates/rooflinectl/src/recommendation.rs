@@ -13,6 +13,7 @@ use rooflined_api::{CandidateAnswer, Objective, Optimism, PowerAnswer, Recommend
 use rooflined_core::names::EnergyBasis;
 use rooflined_core::units::{Bytes, Joules, Watts};
 use rooflined_predict::Engine;
+use rooflined_predict::optimize::MOST_ALTERNATIVES;
 use rooflined_predict::power::scope_words;
 
 /// A quality loss that few people accept: formats that are usual with an engine lose less.
@@ -113,12 +114,21 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         row("or", alternative);
     }
     text.push_str(&table.render());
+    if answer.alternatives.len() >= MOST_ALTERNATIVES {
+        let _ = writeln!(
+            text,
+            "  at most {MOST_ALTERNATIVES} others are listed; to see the best of one mode, name it: --modes NAME"
+        );
+    }
     for rejected in &answer.rejected {
         let excluded = match rejected.by.as_str() {
             "memory_available" if rejected.count == 1 => "does not fit in free memory".to_owned(),
             "memory_available" => "do not fit in free memory".to_owned(),
             "allow_reboot" => {
                 "excluded by a mode that needs a reboot, which --allow-reboot allows".to_owned()
+            }
+            LOSS if request.constraints.max_quality_loss_ratio.is_none() && rejected.count == 1 => {
+                "left out for its quality loss, which --max-quality-loss 100% allows".to_owned()
             }
             LOSS if request.constraints.max_quality_loss_ratio.is_none() => {
                 "left out for their quality loss, which --max-quality-loss 100% allows".to_owned()

@@ -30,7 +30,7 @@ use rooflined_core::units::{Hertz, Seconds};
 
 pub use candidate::{Candidate, Outcome, Runs};
 pub use query::{Constraints, ModelOrigin, Modes, Query, StoredModel, WorkForms};
-pub use ranking::{Constraint, Miss, Rejection, Tally};
+pub use ranking::{Constraint, MOST_ALTERNATIVES, Miss, Rejection, Tally};
 pub use rooflined_core::names::{EnergyBasis, Objective, Optimism};
 pub use score::Score;
 

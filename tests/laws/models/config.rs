@@ -246,6 +246,14 @@ fn modules_that_are_left_count_in_full_without_an_alarm() {
 }
 
 #[test]
+fn layers_that_nothing_here_describes_are_refused_with_a_way_on() {
+    let layers = format!("[{}]", vec![r#""banana_attention""#; 32].join(","));
+    let error = parse(&format!(r#"{{{LLAMA}, "layer_types": {layers}}}"#)).unwrap_err();
+    assert!(matches!(&error, ImportError::Undescribed { field, .. } if field == "layer_types"), "{error}");
+    assert!(error.hint().contains("a .safetensors or .gguf file tells the sizes"), "{}", error.hint());
+}
+
+#[test]
 fn contradictions_name_their_field() {
     let field = |change: &str| {
         let error = parse(&format!("{{{LLAMA}, {change}}}")).unwrap_err();

@@ -539,6 +539,17 @@ fn what_does_not_fit_is_said_before_what_it_would_do() {
 }
 
 #[test]
+fn a_list_that_is_cut_says_how_to_see_the_rest() {
+    let listed = |modes: &str| {
+        let line = "recommend qwen3-4b --hardware orin-nano --engine llama.cpp --modes";
+        let words: Vec<&str> = line.split(' ').chain([modes]).collect();
+        stdout(&run(nowhere().path(), &words))
+    };
+    contains(&listed("all"), &["at most 12 others are listed", "name it: --modes NAME"]);
+    assert!(!listed("7W").contains("others are listed"));
+}
+
+#[test]
 fn the_first_line_names_the_format_that_nobody_named() {
     // gpt-oss is published in 4 bits; files for llama.cpp are packed, and vLLM loads the checkpoint of 16 bits.
     for (args, named) in [

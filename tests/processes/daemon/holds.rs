@@ -1,12 +1,14 @@
 //! Holds with a query on the simulated board: the daemon, the privileged helper and the board's nvpmodel are real
 //! processes.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::harness::{Home, eventually, get, http};
+use super::small_model;
 
 const BOARD: &str = "jetson-orin-nano-8gb-super";
 
@@ -153,4 +155,42 @@ fn a_reload_makes_advice_of_a_query_and_then_ends_it() {
     let (status, error) = hold(&home, &asked);
     assert_eq!((status, &error["error"]["code"]), (403, &json!("auto_off")));
     assert!(error["error"]["hint"].as_str().unwrap().contains("auto"), "{error}");
+}
+
+#[test]
+fn the_examples_of_the_help_are_accepted_on_the_board() {
+    let home = Home::new();
+    configure(&home, "advise");
+    let _daemon = home.start_with(simulated(&home));
+    let (server, model) = (home.path("llama-server"), home.path("config.json"));
+    std::fs::write(&server, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&server, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = json!({
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000, "torch_dtype": "bfloat16",
+    });
+    std::fs::write(&model, config.to_string()).unwrap();
+    let server = format!("{} -m {}", server.display(), model.display());
+    let mut tried = 0;
+    for line in include_str!("../../../crates/rooflinectl/src/examples.txt").lines() {
+        let asks = ["hold ", "run ", "mode set ", "recommend ", "predict ", "sweep ", "analyze "];
+        // Files are those of a reader, and what waits to be confirmed stands in the way of the next.
+        if !asks.iter().any(|ask| line.starts_with(ask))
+            || [" ./", "--confirm"].iter().any(|not| line.split(" -- ").next().unwrap().contains(not))
+        {
+            continue;
+        }
+        let command = if line.starts_with("run ") { server.as_str() } else { "true" };
+        let line =
+            line.split_once(" -- ").map_or(line.to_owned(), |(ours, _)| format!("{ours} -- {command}"));
+        // The switch back after a hold ends a moment after its command.
+        let output = eventually(&line, || {
+            let output = small_model::ctl(&home, &line.split(' ').collect::<Vec<_>>());
+            (output.status.code() != Some(75)).then_some(output)
+        });
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {:?}, {errors}", output.status.code());
+        tried += 1;
+    }
+    assert!(tried > 10, "{tried}");
 }

@@ -10,7 +10,7 @@ use rooflined_core::keyed;
 use rooflined_core::units::{Bytes, Seconds, Watts};
 
 /// Alternatives shown; more would not be read by anyone.
-const SHOWN: usize = 12;
+pub const MOST_ALTERNATIVES: usize = 12;
 /// A candidate that needs a reboot nobody allowed misses as far as one that takes twice too long.
 const REBOOT_MISS: f64 = 2.0;
 /// What is unknown misses further than anything known.
@@ -524,10 +524,10 @@ impl<'a> Ranking<'a> {
 
     /// Members of the front that are shown, `best` coming first in the objective.
     fn front(&self, best: &[Best]) -> Vec<CandidateRef> {
-        let mut front: Vec<CandidateRef> = Vec::with_capacity(SHOWN);
+        let mut front: Vec<CandidateRef> = Vec::with_capacity(MOST_ALTERNATIVES);
         let extremes = self.extremes.iter().flatten().map(|extreme| extreme.which);
         for which in extremes.chain(best.iter().map(|best| best.which)) {
-            if front.len() >= SHOWN {
+            if front.len() >= MOST_ALTERNATIVES {
                 break;
             }
             let is_known =
