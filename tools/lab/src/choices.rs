@@ -1,16 +1,16 @@
 //! What deciding costs where the truth is known: models that were measured in every power mode of a board.
 //!
-//! Each model file in turn is new to the board: two other models were observed in every mode with their power, and the new
-//! one in one mode. [`decide()`] chooses the mode of least energy with a floor under the rate; what its choice takes, measured,
-//! over the least that keeps the floor, less one, is the regret. The engine's shipped coefficients know the board's other
-//! public rows, the judged model's among them.
+//! Each model file in turn is new to the board: two other models were observed in every mode, and the new one in one mode. Power
+//! is what the shipped file would say without the new one: observed power does not update it. [`decide()`] chooses the mode of
+//! least energy with a floor under the rate; what its choice takes, measured, over the least that keeps the floor, less one, is
+//! the regret. The engine's shipped coefficients know the board's public rows, the judged model's among them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::power::{FLOORS, Regret, points, power_files, whole};
 use super::rows::Row;
-use rooflined_core::hardware::Registry;
+use rooflined_core::hardware::{Hardware, Registry};
 use rooflined_core::units::{Bytes, Seconds};
 use rooflined_models::model::Model;
 use rooflined_models::registry::Models;
@@ -22,6 +22,7 @@ use rooflined_predict::optimize::{
     Constraints, EnergyBasis, ModelOrigin, Modes, Objective, Optimism, Query, QueryError, StoredModel,
     USUAL_RUN, WorkForms, decide,
 };
+use rooflined_predict::power::{Energies, PowerFile, Reference, size};
 use rooflined_predict::snapshot::Snapshot;
 
 /// Choices of modes on one board.
@@ -101,12 +102,12 @@ pub fn choices(
     let every: Vec<usize> = (0..modes.len()).collect();
     let (mut free, mut floored, mut missed, mut unsure) = (Vec::new(), Vec::new(), 0, 0);
     for (index, file) in files.iter().enumerate() {
+        let mut taught = snapshot.clone();
+        taught.calibration = power_without(file, rows, known, registry, models);
         let others: Vec<&File<'_>> =
             files.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other).collect();
         for (first, a) in others.iter().enumerate() {
             for b in &others[first + 1..] {
-                let mut taught = snapshot.clone();
-                taught.calibration = power_of(&own, [a, b], registry, models);
                 let mut runs = a.runs(&snapshot, &every);
                 runs.extend(b.runs(&snapshot, &every));
                 let mut observed_runs = ObservedRuns::default();
@@ -164,24 +165,25 @@ fn files<'a>(
     (modes, files)
 }
 
-/// What a calibration would know of power from two models: a record that holds nothing else.
-fn power_of(
-    rows: &[&Row],
-    of: [&File<'_>; 2],
+/// What the shipped file of the board's family would say of power without one model file, as a record that holds nothing else.
+fn power_without(
+    left_out: &File<'_>,
+    rows: &[Row],
+    board: &Hardware,
     registry: &Registry,
     models: &Models,
 ) -> Option<CalibrationRecord> {
-    let is_of = |row: &Row| {
-        of.iter().any(|file| file.rows[0].model == row.model && file.rows[0].format == row.format)
-    };
-    let rows: Vec<Row> = rows.iter().copied().filter(|row| is_of(row)).cloned().collect();
+    let is_left_out =
+        |row: &Row| row.model == left_out.rows[0].model && row.format == left_out.rows[0].format;
+    let rows: Vec<Row> = rows.iter().filter(|row| !is_left_out(row)).cloned().collect();
     let (points, _) = points(&rows, &[], registry, models);
-    let file = power_files(&points, registry).ok()?.into_iter().next()?;
+    let files = power_files(&points, registry).ok()?;
+    let file = files.into_iter().find(|file| file.boards.contains(&board.key))?;
     Some(CalibrationRecord {
         schema: RECORD_SCHEMA,
         key: MachineKey {
             machine: None,
-            board: file.hardware.clone(),
+            board: board.key.clone(),
             cpu: String::new(),
             logical_cpus: 0,
             kernel: None,
@@ -196,8 +198,27 @@ fn power_of(
         regimes: Vec::new(),
         rejected: Vec::new(),
         skipped: Vec::new(),
-        power: Some(file),
+        power: Some(stated_at(file, board)),
     })
+}
+
+/// The file of a family with its energies stated at another of its boards, as [`Reference::factors`] carries them there.
+fn stated_at(file: PowerFile, board: &Hardware) -> PowerFile {
+    let part = size(board) / file.reference.size;
+    let reference = Reference {
+        workers: board.sm.max(1),
+        memory_bytes_per_s: file.reference.memory_bytes_per_s * part,
+        size: size(board),
+        ..file.reference
+    };
+    let cores = f64::from(reference.workers) / f64::from(file.reference.workers);
+    let energies = Energies {
+        idle_w: file.energies.idle_w * part,
+        active_w: file.energies.active_w * cores,
+        busy_w: file.energies.busy_w.map(|busy| busy * cores),
+        ..file.energies
+    };
+    PowerFile { hardware: board.key.clone(), energies, reference, ..file }
 }
 
 struct Outcome {
