@@ -124,7 +124,7 @@ fn choosing_a_power_mode_costs_no_more_than_is_said() {
     let kept = board["floored"]["choices"].as_u64().unwrap();
     let missed = board["missed_floors"].as_u64().unwrap();
     assert_eq!(kept + missed, 2688, "every choice keeps its floor or misses it");
-    assert!(mean("free") < 0.06 && mean("floored") < 0.075 && missed <= 5, "{board}");
+    assert!(mean("free") < 0.035 && mean("floored") < 0.045 && missed <= 5, "{board}");
 
     let empty = lab(&["evaluate", "decisions", PUBLISHED]);
     assert_eq!(empty.status.code(), Some(1));
