@@ -129,4 +129,31 @@ mod tests {
         assert!(is_open("slower_than_expected", &[cause("possible", 0.9)]));
         assert!(!is_open("slower_than_expected", &[cause("predicted", 0.5), cause("estimated", 0.4)]));
     }
+
+    #[test]
+    fn a_reference_kernel_tells_of_memory_always_and_of_products_where_they_are_sure() {
+        use serde_json::json;
+        /// Drift of the read, and the upper end of what is predicted for a product of 1 s beside what it took.
+        fn ratios(drift: Value, high_s: f64, product_s: f64) -> Result<(f64, Option<f64>), (String, String)> {
+            let row = |op: Value, bound: &str, drift: Value, time: f64| {
+                json!({"op": op, "format": "fp32", "predicted_time_s": {"value": 1.0, "low": 0.9, "high": high_s},
+                    "predicted_at_calibration_s": 1.0, "measured_time_s": {"value": time, "low": 0.98 * time, "high": 1.02 * time},
+                    "error_ratio": 0.0, "error_at_calibration_ratio": 0.0, "drift_ratio": drift, "disturbed": null, "regime": "near",
+                    "runs": 9, "isa": "avx2", "bound": bound, "limit": "dram", "roofline_time_s": 0.5})
+            };
+            let rows = [
+                row(json!({"kind": "gemv", "n": 8192, "k": 8192}), "memory", drift.clone(), 1.0),
+                row(json!({"kind": "gemm", "m": 64, "n": 4096, "k": 4096}), "compute", drift, product_s),
+            ];
+            super::ratios(&rows.map(|row| serde_json::from_value(row).unwrap()))
+        }
+        let near = |found: Option<f64>, wanted: f64| found.is_some_and(|found| (found - wanted).abs() < 1e-9);
+        let (memory, product) = ratios(json!(0.7), 1.1, 2.0).unwrap();
+        assert!(near(Some(memory), 0.7) && near(product, 0.5));
+        // Fast enough clears the machine; slower, but within the interval of its prediction, tells nothing.
+        assert!(near(ratios(json!(1.0), 1.0, 1.2).unwrap().1, 1.0 / 1.2));
+        assert_eq!(ratios(json!(1.0), 1.6, 1.5).unwrap().1, None);
+        assert!(ratios(Value::Null, 1.1, 1.0).unwrap_err().1.contains("rooflinectl calibrate"));
+        assert!(ratios(json!(0.0), 1.1, 1.0).is_err(), "no read is infinitely slow");
+    }
 }
