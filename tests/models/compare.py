@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs `rooflinectl compare FILE.onnx` with the real ONNX Runtime, and has its times learned.
+"""Runs `rooflinectl compare FILE.onnx` with the real ONNX Runtime, and predicts encoders of text that both engines run.
 
 usage: compare.py BINARIES
 
 The rate in the answer has to be that of its runs, and the time within a wide factor of one that is taken here. A Python without
-ONNX Runtime is told what to install.
+ONNX Runtime is told what to install. Of encoders, see encoders.py: the same calibration serves both.
 """
 
 import json
@@ -13,6 +13,7 @@ import pathlib
 import subprocess
 import sys
 
+import encoders
 import latency
 
 FACTOR = 3
@@ -48,6 +49,8 @@ def main():
             if "pip install onnxruntime" not in str(refused):
                 faults.append(f"without ONNX Runtime: {refused}")
         print(f"{NAME}: {1e3 * time['value']:.2f} ms in {runs} runs, {1e3 * shortest:.2f} ms here, predicted {1e3 * row['predicted_time_s']['value']:.2f} ms")
+        if not encoders.held(ask, home, is_quick=True):
+            faults.append("times of encoders are further from their predictions than these say")
     for fault in faults:
         print(fault)
     return 1 if faults else 0

@@ -28,11 +28,13 @@ MODELS = {
     "modernbert": (ModernBertModel, ModernBertConfig(num_hidden_layers=12)),
 }
 RUNS = ((1, 128), (8, 128), (1, 512), (4, 256))
+# Of those, and of the models, what a quick run takes.
+FEW = ("minilm-l6", "modernbert"), RUNS[:3:2]
 SECONDS = 1.0
 
 
-def shortest(run):
-    times, end = [], time.monotonic() + SECONDS
+def shortest(run, seconds):
+    times, end = [], time.monotonic() + seconds
     while len(times) < 3 or time.monotonic() < end:
         began = time.perf_counter()
         run()
@@ -56,42 +58,49 @@ def exported(model, ids, path):
         torch.onnx.export(model, (ids,), path, opset_version=17, dynamo=False, input_names=["ids"], dynamic_axes={"ids": {0: "batch", 1: "length"}})
 
 
-def main():
-    binaries = pathlib.Path(sys.argv[1]).resolve()
-    cores = len(os.sched_getaffinity(0))
+def held(ask, home, is_quick=False):
+    """Whether the median error of each engine is within the interval that predictions state."""
+    names, runs = FEW if is_quick else (MODELS, RUNS)
+    seconds = SECONDS / 4 if is_quick else SECONDS
     rows = {"torch": [], "onnxruntime": []}
-    with machine(binaries) as (ask, home):
-        for name, (cls, config) in MODELS.items():
-            config.architectures = [cls.__name__]
-            config.dtype = "float32"
-            config.save_pretrained(f"{home}/{name}")
-            model = Output(cls._from_config(config, attn_implementation="sdpa").eval())
-            path = f"{home}/{name}.onnx"
-            try:
-                exported(model, torch.ones(2, 64, dtype=torch.long), path)
-            except Exception as error:  # noqa: BLE001: what the exporter does not know, torch alone runs
-                print(f"{name}: not exported ({type(error).__name__})")
-            for threads in sorted({1, cores}):
-                torch.set_num_threads(threads)
-                options = onnxruntime.SessionOptions()
-                options.intra_op_num_threads = threads
-                options.inter_op_num_threads = 1
-                has_network = os.path.exists(path)
-                session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) if has_network else None
-                for batch, length in RUNS:
-                    said = json.loads(ask("predict", f"{home}/{name}/config.json", "--engine", "torch", "--threads", str(threads), "--batch", str(batch),
-                                          "--prompt", str(length), "-o", "json"))["time_s"]
-                    ids = torch.full((batch, length), 7)
-                    with torch.no_grad():
-                        took = {"torch": shortest(lambda: model(ids))}
-                    if session is not None:
-                        took["onnxruntime"] = shortest(lambda: session.run(None, {"ids": ids.numpy().astype(numpy.int64)}))
-                    for engine, seconds in took.items():
-                        rows[engine].append((said, seconds))
-                    shown = ", ".join(f"{engine} {1e3 * seconds:.1f} ms ({100 * (said['value'] / seconds - 1):+.0f} %)" for engine, seconds in took.items())
-                    print(f"{name:10} {threads} threads, {batch} x {length}: predicted {1e3 * said['value']:.1f} ms; {shown}", flush=True)
+    for name in names:
+        cls, config = MODELS[name]
+        config.architectures = [cls.__name__]
+        config.dtype = "float32"
+        config.save_pretrained(f"{home}/{name}")
+        model = Output(cls._from_config(config, attn_implementation="sdpa").eval())
+        path = f"{home}/{name}.onnx"
+        try:
+            exported(model, torch.ones(2, 64, dtype=torch.long), path)
+        except Exception as error:  # noqa: BLE001: what the exporter does not know, torch alone runs
+            print(f"{name}: not exported ({type(error).__name__})")
+        # Other work disturbs several threads far more than one.
+        for threads in [1] if is_quick else sorted({1, len(os.sched_getaffinity(0))}):
+            torch.set_num_threads(threads)
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = threads
+            options.inter_op_num_threads = 1
+            has_network = os.path.exists(path)
+            session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) if has_network else None
+            for batch, length in runs:
+                said = json.loads(ask("predict", f"{home}/{name}/config.json", "--engine", "torch", "--threads", str(threads), "--batch", str(batch),
+                                      "--prompt", str(length), "-o", "json"))["time_s"]
+                ids = torch.full((batch, length), 7)
+                with torch.no_grad():
+                    took = {"torch": shortest(lambda: model(ids), seconds)}
+                if session is not None:
+                    took["onnxruntime"] = shortest(lambda: session.run(None, {"ids": ids.numpy().astype(numpy.int64)}), seconds)
+                for engine, least in took.items():
+                    rows[engine].append((said, least))
+                shown = ", ".join(f"{engine} {1e3 * least:.1f} ms ({100 * (said['value'] / least - 1):+.0f} %)" for engine, least in took.items())
+                print(f"{name:10} {threads} threads, {batch} x {length}: predicted {1e3 * said['value']:.1f} ms; {shown}", flush=True)
     judged = [summary(engine, found) for engine, found in rows.items() if found]
-    return 0 if all(median <= width for median, width in judged) else 1
+    return all(median <= width for median, width in judged)
+
+
+def main():
+    with machine(pathlib.Path(sys.argv[1]).resolve()) as (ask, home):
+        return 0 if held(ask, home) else 1
 
 
 if __name__ == "__main__":
