@@ -47,6 +47,8 @@ fn families_have_the_weights_that_transformers_gives_them() {
         (json!({"model_type": "llama4_text"}), 107_769_861_120),
         (json!({"model_type": "mamba2"}), 7_285_403_648),
         (json!({"model_type": "bert"}), 109_514_298),
+        (json!({"model_type": "olmo_hybrid"}), 7_430_870_688),
+        (json!({"model_type": "gemma4_unified_text"}), 3_010_758_400),
         (
             json!({"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16,
             "vocab_size": 250_880}),
@@ -133,8 +135,10 @@ fn layers_follow_from_a_rule_or_are_refused_without_their_list() {
     let layers = Described::new("kimi_linear", &fields, &fields).unwrap().architecture().unwrap().layers;
     let attends = layers.iter().map(|layer| !matches!(layer.mixer, Mixer::Linear(_)));
     assert_eq!(attends.collect::<Vec<_>>(), [false, true, false, false]);
-    let error = parameters(&json!({"model_type": "flint"})).unwrap_err();
-    assert!(error.contains("layer_types is not given"), "{error}");
+    for family in ["flint", "dots3_note_text"] {
+        let error = parameters(&json!({"model_type": family})).unwrap_err();
+        assert!(error.contains("layer_types is not given"), "{error}");
+    }
 }
 
 /// A default is a size of another model.
