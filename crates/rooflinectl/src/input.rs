@@ -243,8 +243,8 @@ pub struct SpeculativeArgs {
     /// Tokens drafted for every sequence and step (models) [default of recommend: the best of 0 to 8]
     #[arg(long, help_heading = SPECULATION, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
     pub draft_tokens: Option<u64>,
-    /// Chance that a drafted token is accepted if the one before it was, from 0 to 1 (models)
-    #[arg(long, help_heading = SPECULATION, value_name = "RATIO", conflicts_with = "accepted_per_step", allow_negative_numbers = true)]
+    /// Chance that a drafted token is accepted if the one before it was, 0.8 or 80% (models)
+    #[arg(long, help_heading = SPECULATION, value_name = "RATIO", value_parser = ratio, conflicts_with = "accepted_per_step", allow_negative_numbers = true)]
     pub acceptance: Option<f64>,
     /// Instead of --acceptance: drafted tokens that are accepted on average (models)
     #[arg(long, help_heading = SPECULATION, value_name = "MEAN", requires = "draft_tokens", allow_negative_numbers = true)]
@@ -1039,6 +1039,9 @@ pub fn batch_range(text: &str) -> Result<(u64, u64), String> {
 fn range(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<(u64, u64), String> {
     if let Some((min, max)) = with_other_points(text) {
         return Err(format!("expected a range with two points: {min}..{max}"));
+    }
+    if text.matches("..").count() > 1 {
+        return Err("expected a range with two ends, such as 1..8".to_owned());
     }
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     let (min, max) = (parse(min)?, parse(max.strip_prefix('=').unwrap_or(max))?);

@@ -1,6 +1,6 @@
 //! What was probably meant by a command, an option or a value that there is not.
 
-use std::num::ParseIntError;
+use std::num::{ParseFloatError, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, ValueEnum as _, builder::StyledStr};
@@ -188,13 +188,14 @@ pub fn with_suggestions(mut error: Error, root: &Command, words: &[String]) -> E
             else {
                 return error;
             };
-            let what = match argument.starts_with("--pid") {
-                true => "the number of a process, which pgrep NAME prints",
-                false => "a whole number",
+            let what = match () {
+                () if argument.starts_with("--pid") => "the number of a process, which pgrep NAME prints",
+                () if is_of_a_whole_number(&error) => "a whole number",
+                () => "a number",
             };
             let (path, _) = above(root, words, &typed);
-            let hint =
-                habits::tip("missing", &path, "*").map_or_else(String::new, |tip| format!("hint: {tip}\n"));
+            let tip = habits::tip("missing", &path, "*").filter(|_| !argument.starts_with("--"));
+            let hint = tip.map_or_else(String::new, |tip| format!("hint: {tip}\n"));
             let message = format!("invalid value '{typed}' for '{argument}': expected {what}\n{hint}");
             return Error::raw(ErrorKind::ValueValidation, message);
         }
@@ -304,8 +305,13 @@ fn model_of_words(error: &Error, words: &[String]) -> Option<&'static str> {
     meant::model_of_words(&words[at..])
 }
 
-/// Whether the standard library's parser of whole numbers refused a value.
+/// Whether the standard library's parser of numbers refused a value.
 fn is_of_a_number(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    is_of_a_whole_number(error) || source.and_then(|why| why.downcast_ref::<ParseFloatError>()).is_some()
+}
+
+fn is_of_a_whole_number(error: &Error) -> bool {
     std::error::Error::source(error).and_then(|why| why.downcast_ref::<ParseIntError>()).is_some()
 }
 
@@ -345,11 +351,15 @@ fn command_for(root: &Command, above: &str, typed: &str, words: &[String]) -> Op
     {
         return Some(format!("rooflinectl {first} {typed} {}", rest[1..].join(" ")).trim_end().to_owned());
     }
-    let value =
-        rest.iter().copied().find(|word| !word.starts_with('-') && !["get", "list", "show"].contains(word));
+    let value = rest.iter().copied().find(|word| !word.starts_with('-'));
     let shows = |what: &str| Some(format!("rooflinectl {what} show {typed}"));
     match (habits::tip("commands", above, typed), above) {
-        (Some(tip), _) => Some(habits::filled(tip, above, value)),
+        (Some(tip), _) => {
+            let is_mode = |value: &&str| {
+                value.parse::<u32>().is_ok() || meant::option(value).is_some_and(|(kind, _)| kind == "mode")
+            };
+            Some(habits::filled(tip, above, value.filter(|value| !tip.contains("<MODE>") || is_mode(value))))
+        }
         (None, "models") if models().get(typed).is_ok() => shows("models"),
         (None, "hardware") if super::hardware::load_registry().get(typed).is_some() => shows("hardware"),
         // Modes are named by their watts or in capitals.
@@ -562,6 +572,9 @@ fn tip_for_option(
     if let Some(tip) = tables.find_map(|table| habits::tip(table, command.get_name(), name)) {
         return filled(tip);
     }
+    if is_negative(whole) {
+        return Some(format!("no number here is negative: write {}", whole.trim_start_matches('-')));
+    }
     if let Some(moved) = moved(whole, root, words) {
         return Some(format!("write it after the command: {moved}"));
     }
@@ -611,9 +624,17 @@ fn tip_for_option(
     {
         return filled(tip);
     }
-    let mut meant = habits::tips("options", "*", name).flat_map(|ours| ours.split(' '));
-    if let Some(ours) = meant.find(|ours| has(ours)) {
-        return Some(format!("did you mean --{ours}?"));
+    let is_several = value.is_some_and(|value| value.contains(',') || value.eq_ignore_ascii_case("all"));
+    let ours = |name: &str| {
+        let meant: Vec<&str> = habits::tips("options", "*", name)
+            .flat_map(|ours| ours.split(' '))
+            .filter(|ours| has(ours))
+            .collect();
+        let several = meant.iter().find(|ours| is_several && ours.ends_with('s'));
+        several.or(meant.first()).map(|ours| format!("did you mean --{ours}?"))
+    };
+    if let Some(tip) = ours(name) {
+        return Some(tip);
     }
     if name == "hardware" {
         return Some(this_machine(path));
@@ -641,6 +662,7 @@ fn tip_for_option(
     let near = Near::of(name, shown.filter_map(clap::Arg::get_long));
     match (near.first(), others.as_slice()) {
         (Some(long), _) => Some(format!("did you mean --{long}?")),
+        (None, []) if ours_nearly(name, &ours).is_some() => ours_nearly(name, &ours),
         (None, []) => Some(match root.find_subcommand(name) {
             Some(other) => format!("rooflinectl {}", other.get_name()),
             None if has("hardware") => {
@@ -650,6 +672,14 @@ fn tip_for_option(
         }),
         (None, others) => Some(format!("--{name} belongs to rooflinectl {}", others.join(", "))),
     }
+}
+
+/// What `ours` says of a name that is spelt nearly so elsewhere, or has a word in front: `--max-watt`, `--min-speed`.
+fn ours_nearly(name: &str, ours: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    let bare = ["max-", "min-", "n-", "num-"].iter().find_map(|front| name.strip_prefix(front));
+    let known =
+        habits::rows("options").flat_map(|[_, names, _]| names.split(' ')).filter(|known| known.len() > 3);
+    bare.and_then(ours).or_else(|| ours(Near::of(name, known).first()?))
 }
 
 /// The command whose subcommands were searched for `typed`, and its name below the program's: `models list`.

@@ -42,7 +42,7 @@ const FILES: [(&str, &[u8]); 23] = [
 ];
 
 /// A command line, its exit code, and a part of what is said.
-static LINES: [(&str, i32, &str); 447] = [
+static LINES: [(&str, i32, &str); 453] = [
     // Commands that look at this machine, and what other programs' users write there.
     ("status --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
     ("compare qwen3-4b --hardware orin-nano", 2, "predict, recommend and sweep take --hardware"),
@@ -620,6 +620,12 @@ static LINES: [(&str, i32, &str); 447] = [
     ("predict model.tflite", 2, "convert it to .onnx"),
     ("models show qwen3-4b q4_k_m", 2, "write --format q4_k_m"),
     ("hardware check missing.toml", 2, "there is no file missing.toml"),
+    ("recommend qwen3-4b --hardware orin-nano --max-watt 15", 2, "did you mean --max-power?"),
+    ("recommend qwen3-4b --hardware orin-nano --power-mode all", 2, "did you mean --modes?"),
+    ("freq 612MHz", 2, "rooflinectl mode set MODE enters a mode"),
+    ("mode set -1", 2, "no number here is negative: write 1"),
+    ("sweep qwen3-4b --batches 1..3..8", 2, "a range with two ends, such as 1..8"),
+    ("bundle --out board.txt", 2, "did you mean --file?"),
 ];
 
 /// What a person at a terminal has no use for: fields of requests, numbers and words of the system and of the parser.
