@@ -103,6 +103,7 @@ struct Row {
 /// What was found in a file.
 struct Survey {
     kind: &'static str,
+    /// By their error, the least first.
     rows: Vec<Row>,
     tensors: u64,
     elements: u64,
@@ -158,6 +159,8 @@ impl Survey {
             survey.add(tensor, rows, &sample);
             working.advance(tensor.bytes);
         }
+        let rms = |row: &Row| row.error.relative_rms().unwrap_or(f64::INFINITY);
+        survey.rows.sort_by(|a, b| rms(a).total_cmp(&rms(b)));
         Ok(survey)
     }
 
