@@ -121,18 +121,15 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         );
     }
     for rejected in &answer.rejected {
+        let is_own_limit = rejected.by == LOSS && request.constraints.max_quality_loss_ratio.is_none();
         let excluded = match rejected.by.as_str() {
             "memory_available" if rejected.count == 1 => "does not fit in free memory".to_owned(),
             "memory_available" => "do not fit in free memory".to_owned(),
             "allow_reboot" => {
                 "excluded by a mode that needs a reboot, which --allow-reboot allows".to_owned()
             }
-            LOSS if request.constraints.max_quality_loss_ratio.is_none() && rejected.count == 1 => {
-                "left out for its quality loss, which --max-quality-loss 100% allows".to_owned()
-            }
-            LOSS if request.constraints.max_quality_loss_ratio.is_none() => {
-                "left out for their quality loss, which --max-quality-loss 100% allows".to_owned()
-            }
+            LOSS if is_own_limit && rejected.count == 1 => "loses too much quality".to_owned(),
+            LOSS if is_own_limit => "lose too much quality".to_owned(),
             _ => format!("excluded by {}", options_for([&rejected.by])),
         };
         let _ = write!(text, "  {} {excluded}", words::candidates(rejected.count));
@@ -142,7 +139,8 @@ pub fn render(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
             let _ = write!(text, "; {} {}{at_worst}", describe_best(&rejected.by), shown(closest));
             if let Some(limit) = rejected.limit {
                 let limit = words::beside(quantity(&rejected.by), limit.max(0.0), closest.max(0.0));
-                let _ = write!(text, ", and the limit is {limit}");
+                let sets = if is_own_limit { ", which --max-quality-loss 100% lifts" } else { "" };
+                let _ = write!(text, ", and the limit is {limit}{sets}");
             }
         }
         text.push('\n');
