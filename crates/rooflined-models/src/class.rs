@@ -113,7 +113,9 @@ pub fn layer(name: &str) -> Option<u64> {
 #[must_use]
 pub fn halves(name: &str) -> (bool, bool) {
     let of = |short: &str, long: &str| {
-        name.starts_with(&format!("{short}.")) || name.split('.').take(2).any(|part| part == long)
+        // The head of an encoder may be called decoder.
+        let is_head = name.starts_with("lm_head.") || name.starts_with("cls.");
+        name.starts_with(&format!("{short}.")) || !is_head && name.split('.').take(2).any(|part| part == long)
     };
     (of("enc", "encoder"), of("dec", "decoder"))
 }
@@ -164,6 +166,9 @@ pub fn classify(name: &str) -> Class {
         "word_embeddings",
         "tok_embeddings",
         "embed_in",
+        "embed_positions",
+        "positions_embed",
+        "tokens_embed",
         "shared",
     ]) {
         return Class::Embedding;
@@ -182,7 +187,11 @@ pub fn classify(name: &str) -> Class {
     // Files of the first mixtures have a matrix for each expert: blk.0.ffn_up.7.weight.
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
     let single = name.split_once(".ffn_").and_then(|(_, rest)| rest.split('.').nth(1)).is_some_and(is_number);
-    if single || any(&|part| part.ends_with("_exps") || part.ends_with("_chexps") || part == "experts") {
+    // Granite and JetMoE stack the matrices of all experts.
+    let stacked = ["experts", "input_linear", "output_linear"];
+    let is_expert =
+        |part: &str| part.ends_with("_exps") || part.ends_with("_chexps") || stacked.contains(&part);
+    if single || any(&is_expert) {
         return Class::Expert;
     }
     if any(&|part| {
@@ -198,7 +207,18 @@ pub fn classify(name: &str) -> Class {
                     | "A_log"
                     | "D"
                     | "dt_bias"
+                    | "dt_proj"
+                    | "x_proj"
                     | "in_proj"
+                    | "rg_lru"
+                    | "linear_x"
+                    | "linear_y"
+                    | "linear_out"
+                    | "f_proj"
+                    | "f_a_proj"
+                    | "f_b_proj"
+                    | "g_a_proj"
+                    | "g_b_proj"
             )
     }) {
         return Class::LinearMixer;
@@ -244,13 +264,12 @@ fn attention(parts: &[&str]) -> Option<Class> {
     parts.iter().find_map(|part| {
         Some(match *part {
             "cross_attn_q" | "attn_q" | "q_proj" | "attn_q_a" | "attn_q_b" | "q_a_proj" | "q_b_proj"
-            | "attn_gate" | "wq" => Class::AttentionQ,
+            | "attn_gate" | "wq" | "wq_a" | "wq_b" | "g_proj" => Class::AttentionQ,
             "cross_attn_k" | "attn_k" | "k_proj" | "wk" => Class::AttentionK,
             "cross_attn_v" | "attn_v" | "v_proj" | "wv" => Class::AttentionV,
             "attn_qkv" | "qkv_proj" | "query_key_value" | "c_attn" | "Wqkv" => Class::AttentionQkv,
-            "attn_kv_a_mqa" | "attn_kv_b" | "attn_k_b" | "attn_v_b" | "kv_a_proj_with_mqa" | "kv_b_proj" => {
-                Class::AttentionLatent
-            }
+            "attn_kv_a_mqa" | "attn_kv_b" | "attn_k_b" | "attn_v_b" | "kv_a_proj_with_mqa" | "kv_b_proj"
+            | "wkv" => Class::AttentionLatent,
             "attn_output"
             | "attn_o"
             | "cross_attn_o"
@@ -259,7 +278,9 @@ fn attention(parts: &[&str]) -> Option<Class> {
             | "o_proj"
             | "attn_sinks"
             | "sinks"
-            | "wo" => Class::AttentionOut,
+            | "wo"
+            | "wo_a"
+            | "wo_b" => Class::AttentionOut,
             "out_proj" | "dense" | "c_proj" | "o" | "Wo" | "out_lin" if inside => Class::AttentionOut,
             "q" | "query" | "q_lin" | "query_proj" if inside => Class::AttentionQ,
             "k" | "key" | "k_lin" | "key_proj" if inside => Class::AttentionK,
@@ -327,6 +348,14 @@ mod tests {
             ("h.3.attn.c_proj.weight", Class::AttentionOut),
             ("h.3.mlp.c_proj.weight", Class::Mlp),
             ("mtp.layers.0.mlp.up_proj.weight", Class::Draft),
+            ("model.layers.0.block_sparse_moe.input_linear.weight", Class::Expert),
+            ("model.layers.0.block_sparse_moe.router.layer.weight", Class::Router),
+            ("model.layers.0.shared_mlp.output_linear.weight", Class::SharedExpert),
+            ("model.layers.0.attn.wo_a.weight", Class::AttentionOut),
+            ("model.layers.0.attn.wq_b.weight", Class::AttentionQ),
+            ("model.layers.0.self_attn.g_b_proj.weight", Class::LinearMixer),
+            ("model.layers.0.temporal_block.linear_out.weight", Class::LinearMixer),
+            ("model.decoder.embed_positions.weight", Class::Embedding),
             ("model.visual.blocks.0.attn.qkv.weight", Class::Tower),
             ("vision_tower.encoder.layers.0.mlp.fc1.weight", Class::Tower),
             ("encoder.layer.0.attention.self.query.weight", Class::AttentionQ),
