@@ -22,6 +22,7 @@ operators=$!
 check "defaults of families are those of transformers" "$VENV/bin/python" -B tests/models/defaults.py --check
 "$VENV/bin/python" -B tests/models/judge.py target/release/rooflinectl
 check "caches and states are those of transformers" "$VENV/bin/python" -B tests/models/cache.py target/release/rooflinectl
+check "tensors of checkpoints are what their configurations describe" "$VENV/bin/python" -B tests/models/checkpoints.py target/release/rooflinectl
 check "networks have the shapes and operations that ONNX Runtime and torch count" \
     "$VENV/bin/python" -B tests/models/networks.py target/release/rooflinectl
 status=0

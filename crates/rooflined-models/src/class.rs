@@ -173,7 +173,7 @@ pub fn classify(name: &str) -> Class {
     ]) {
         return Class::Embedding;
     }
-    if first == "output" || is(&["lm_head", "embed_out"]) {
+    if first == "output" || is(&["lm_head", "embed_out", "predictions"]) {
         return Class::Head;
     }
     if is(&["ffn_gate_inp", "ffn_gate_inp_shexp", "exp_probs_b", "router", "shared_expert_gate", "gate"])
@@ -356,6 +356,7 @@ mod tests {
             ("model.layers.0.self_attn.g_b_proj.weight", Class::LinearMixer),
             ("model.layers.0.temporal_block.linear_out.weight", Class::LinearMixer),
             ("model.decoder.embed_positions.weight", Class::Embedding),
+            ("cls.predictions.transform.dense.weight", Class::Head),
             ("model.visual.blocks.0.attn.qkv.weight", Class::Tower),
             ("vision_tower.encoder.layers.0.mlp.fc1.weight", Class::Tower),
             ("encoder.layer.0.attention.self.query.weight", Class::AttentionQ),

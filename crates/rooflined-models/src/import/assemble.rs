@@ -380,14 +380,20 @@ fn use_of_layers(weights: &mut [Weight<'_>], layers: u64) {
 
 /// A file without a head uses its table as one, and reads it in full.
 fn tie(weights: &mut [Weight<'_>]) -> bool {
-    if weights.iter().any(|weight| weight.class == Class::Head) {
+    let helper = ["per_layer", "position", "wpe", "token_types"];
+    let is_table = |weight: &Weight<'_>| {
+        weight.class == Class::Embedding && !helper.iter().any(|helper| weight.tensor.name.contains(helper))
+    };
+    let table = weights.iter().filter(|weight| is_table(weight)).map(|weight| weight.packing.rows).max();
+    // What shapes the state before a head is narrower than the table.
+    let is_head = |weight: &Weight<'_>| {
+        weight.class == Class::Head && table.is_none_or(|rows| weight.packing.rows >= rows / 2)
+    };
+    if weights.iter().any(is_head) {
         return false;
     }
-    for weight in weights.iter_mut().filter(|weight| weight.class == Class::Embedding) {
-        let helper = ["per_layer", "position", "wpe", "token_types"];
-        if !helper.iter().any(|helper| weight.tensor.name.contains(helper)) {
-            weight.class = Class::Head;
-        }
+    for weight in weights.iter_mut().filter(|weight| is_table(weight)) {
+        weight.class = Class::Head;
     }
     true
 }
