@@ -73,10 +73,10 @@ fn any_shard_and_its_directory_are_the_whole_model() {
         assert_eq!(json(&inspect(&folder.path().join(path)))["bytes"], expected, "{path}");
     }
     fs::rename(folder.path().join("m-00002-of-00002.gguf"), folder.path().join("other")).unwrap();
-    let text = refused(&inspect(&folder.path().join("m-00001-of-00002.gguf")), 1);
+    let text = refused(&inspect(&folder.path().join("m-00001-of-00002.gguf")), 2);
     assert!(text.contains("m-00002-of-00002.gguf"), "{text}");
     fs::rename(folder.path().join("m-00001-of-00002.gguf"), folder.path().join("renamed.gguf")).unwrap();
-    assert!(refused(&inspect(&folder.path().join("renamed.gguf")), 1).contains("-00001-of-00002.gguf"));
+    assert!(refused(&inspect(&folder.path().join("renamed.gguf")), 2).contains("-00001-of-00002.gguf"));
 }
 
 #[test]
@@ -113,32 +113,32 @@ fn a_checkpoint_is_found_by_file_index_configuration_and_directory() {
     fs::write(&path, index).unwrap();
     assert_eq!(json(&inspect(&path))["bytes_per_token"], file.sum("") as f64);
     fs::write(&path, r#"{"weight_map": {"x": "../model.safetensors"}}"#).unwrap();
-    assert!(refused(&inspect(&path), 1).contains("not a file next to the index"));
+    assert!(refused(&inspect(&path), 2).contains("not a file next to the index"));
 }
 
 #[test]
 fn what_is_no_model_is_refused_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    refused(&inspect(&path("missing.gguf")), 1);
-    assert!(refused(&inspect(folder.path()), 1).contains("holds no"));
+    refused(&inspect(&path("missing.gguf")), 2);
+    assert!(refused(&inspect(folder.path()), 2).contains("holds no"));
     for name in ["empty.gguf", "empty.safetensors", "empty", "config.json"] {
         fs::write(path(name), "").unwrap();
-        refused(&inspect(&path(name)), 1);
+        refused(&inspect(&path(name)), 2);
     }
     fs::write(path("cut.gguf"), &llama(false).file()[..5000]).unwrap();
-    assert!(refused(&inspect(&path("cut.gguf")), 1).contains("incomplete"));
-    refused(&inspect(Path::new("/dev/null")), 1);
-    refused(&inspect(Path::new("/dev/zero")), 1);
+    assert!(refused(&inspect(&path("cut.gguf")), 2).contains("incomplete"));
+    refused(&inspect(Path::new("/dev/null")), 2);
+    refused(&inspect(Path::new("/dev/zero")), 2);
 
     let fifo = path("pipe.gguf");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    assert!(refused(&inspect(&fifo), 1).contains("not a regular file"));
+    assert!(refused(&inspect(&fifo), 2).contains("not a regular file"));
 
     let several = tempfile::tempdir().unwrap();
     fs::write(several.path().join("a.gguf"), "").unwrap();
     fs::write(several.path().join("b.gguf"), "").unwrap();
-    let text = refused(&inspect(several.path()), 1);
+    let text = refused(&inspect(several.path()), 2);
     assert!(text.contains("a.gguf") && text.contains("b.gguf"), "{text}");
 }
 
