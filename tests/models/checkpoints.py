@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Holds what rooflined makes of a checkpoint's tensors against the configuration beside them: checkpoints.py ROOFLINECTL [MODEL_TYPE…]
 
-transformers saves a small variation of every text generator under the names that it publishes, of which the header is kept. The
-weights have to be as many as the class has. A token has to read the bytes that follow from the configuration alone, within 3 %, and
+transformers saves a small variation of every text generator under the names that it publishes, of which the header is kept. Of what
+sees or hears the class names the tensors, around a small text model. The weights have to be as many as the class has. A token has to read the bytes that follow from the configuration alone, within 3 %, and
 its cache and state have to be the same.
 """
 
@@ -17,7 +17,9 @@ from pathlib import Path
 
 import known
 from cache import small
-from judge import AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, build, in_turn, parameters
+from judge import (
+    AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, build, in_turn, modeling_auto, parameters, transformers, with_small_text, without_values,
+)
 
 import torch
 from transformers.utils import logging
@@ -32,7 +34,7 @@ APART = {
                      "roc_bert", "roformer", "rwkv", "xlm"), "names"),
 }
 # So many were judged when this was written.
-LEAST = 130
+LEAST = 200
 
 
 def header(config):
@@ -49,16 +51,16 @@ def inspected(ctl, folder):
     return None if found.returncode else json.loads(found.stdout)
 
 
-def compared(ctl, kind, work):
-    """Whether a checkpoint agrees, in words where it does not; None where it is not compared."""
-    config = small(kind, random.Random(kind))
-    if config is None or build(config) > MOST_PARAMETERS:
-        return None
-    try:
-        text, count = known.made("checkpoint", config, lambda: header(config))
-    except known.Unbuilt:
-        return None
-    folder = Path(work, kind)
+def hollow(model):
+    """The header of weights that are not there, and the parameters."""
+    at, tensors = 0, {}
+    for name, tensor in model.named_parameters():
+        tensors[name] = {"dtype": "BF16", "shape": list(tensor.shape), "data_offsets": [at, at := at + 2 * tensor.numel()]}
+    return [json.dumps(tensors), parameters(model)]
+
+
+def differences(ctl, config, folder, text, count):
+    """In what the tensors of a configuration differ from what it describes."""
     config.dtype = "bfloat16"
     config.save_pretrained(folder)
     alone = inspected(ctl, folder)
@@ -68,7 +70,7 @@ def compared(ctl, kind, work):
         file.truncate(8 + len(text) + end)
     answer = inspected(ctl, folder)
     if answer is None:
-        return None if alone is None else f"{kind}: its weights are not read"
+        return None if alone is None else ["its weights are not read"]
     # Weights tell the sizes of a family that is not known.
     alone = alone or answer
     told = [f"{key} {answer[key]:g}, and {alone[key]:g} by the configuration"
@@ -78,22 +80,46 @@ def compared(ctl, kind, work):
     share = answer["bytes_per_token"] / alone["bytes_per_token"] - 1
     if abs(share) > CLOSE_READ:
         told.append(f"a token reads {share:+.1%}")
-    return f"{kind}: {', '.join(told)}" if told else ""
+    return told
+
+
+def generator(ctl, kind, work):
+    """What is wrong with a text generator's checkpoint; None where it is not compared."""
+    config = small(kind, random.Random(kind))
+    if config is None or build(config) > MOST_PARAMETERS:
+        return None
+    return differences(ctl, config, Path(work, kind), *known.made("checkpoint", config, lambda: header(config)))
+
+
+def seeing(ctl, kind, name, work):
+    """The same of a model that sees or hears, around a small text model."""
+    def make():
+        with without_values():
+            return hollow(getattr(transformers, name)(config))
+
+    try:
+        config = with_small_text(kind)
+        if config is None:
+            return None
+        config.architectures = [name]
+    except Exception as error:
+        raise known.Unbuilt from error
+    return differences(ctl, config, Path(work, f"{kind}.seeing"), *known.made(f"tensors of {name}", config, make))
 
 
 def main():
     ctl, *only = sys.argv[1:]
-    kinds = [kind for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if (kind in only if only else kind not in APART)]
+    is_asked = lambda kind: kind in only if only else kind not in APART
     with tempfile.TemporaryDirectory() as work:
-        answers, reasons = zip(*in_turn([functools.partial(compared, ctl, kind, work) for kind in kinds]))
-    for line in filter(None, answers):
-        print("FAILED:", line)
-    for kind, reason in zip(kinds, reasons):
-        if reason:
-            print(f"{kind}: {reason}")
-    agreed = answers.count("")
-    print(f"checkpoints that agree with their configurations: {agreed}; wrong: {len(list(filter(None, answers)))}; not run: {answers.count(None)}")
-    if any(answers) or (not only and agreed < LEAST):
+        calls = {kind: functools.partial(generator, ctl, kind, work) for kind in filter(is_asked, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)}
+        for kind, name in filter(lambda pair: is_asked(pair[0]), modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES.items()):
+            calls[f"{kind} that sees or hears"] = functools.partial(seeing, ctl, kind, name if isinstance(name, str) else name[0], work)
+        answers = {what: found for what, (found, _) in zip(calls, in_turn(calls.values())) if found is not None}
+    wrong = {what: told for what, told in answers.items() if told}
+    for what, told in wrong.items():
+        print(f"FAILED: {what}: {', '.join(told)}")
+    print(f"checkpoints that agree with their configurations: {len(answers) - len(wrong)}; wrong: {len(wrong)}; not run: {len(calls) - len(answers)}")
+    if wrong or (not only and len(answers) < LEAST):
         sys.exit(1)
 
 

@@ -131,6 +131,7 @@ pub fn classify(name: &str) -> Class {
     if matches!(first, "v" | "mm" | "a" | "resampler" | "visual" | "vpm" | "apm")
         || any(&|part| {
             part.starts_with("vision")
+                || part.starts_with("high_res_vision")
                 || part.starts_with("vis_")
                 || part.starts_with("audio")
                 || matches!(
@@ -142,6 +143,22 @@ pub fn classify(name: &str) -> Class {
                         | "embed_audio"
                         | "img_projection"
                         | "patch_merger"
+                        | "merger"
+                        | "projector"
+                        | "connector"
+                        | "aligner"
+                        | "qformer"
+                        | "query_tokens"
+                        | "language_projection"
+                        | "image_tower"
+                        | "video_tower"
+                        | "visual_embeddings_table"
+                        | "vqmodel"
+                        | "generation_embeddings"
+                        | "generation_aligner"
+                        | "generation_head"
+                        | "talker"
+                        | "token2wav"
                 )
         })
     {
@@ -367,6 +384,9 @@ mod tests {
             ("blk.0.ffn_gate.7.weight", Class::Expert),
             ("blk.0.ffn_down.0.weight", Class::Expert),
             ("vpm.encoder.layers.0.self_attn.q_proj.weight", Class::Tower),
+            ("model.video_tower.encoder.layers.0.mlp.fc1.weight", Class::Tower),
+            ("talker.model.layers.0.self_attn.q_proj.weight", Class::Tower),
+            ("model.connector.modality_projection.proj.weight", Class::Tower),
             ("strange.thing", Class::Other),
             ("", Class::Other),
         ] {

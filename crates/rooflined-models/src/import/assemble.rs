@@ -158,7 +158,9 @@ pub(super) fn from_checkpoint(
         fields: config.map(|config| config.usual.clone()).unwrap_or_default(),
         described: config.and_then(|config| config.architecture.clone()),
     };
-    let has_decoder = tensors.iter().any(|tensor| halves(&tensor.name).1);
+    // An encoder of sound beside a text model, too, is read by no token.
+    let decodes = |tensor: &Tensor| halves(&tensor.name).1 || tensor.name.contains("language_model.");
+    let has_decoder = tensors.iter().any(decodes);
     let weights = tensors
         .iter()
         .map(|tensor| {
