@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
 
+use super::header::TAGS;
 pub use super::header::{Header, Value};
 use super::{ImportError, MAX_NAME, MAX_TENSORS, Tensor, check_extents, short};
 use crate::architecture::MAX_LAYERS;
@@ -27,8 +28,6 @@ const MAX_DEPTH: usize = 4;
 const MAX_KEPT: u64 = 16 << 20;
 /// Longest text kept; chat templates are longer and tell nothing about weights.
 const MAX_TEXT: u64 = 4096;
-/// The array of words in which a model's card says what the model is for.
-pub(super) const TAGS: &str = "general.tags";
 /// Most of them that are read.
 const MAX_TAGS: u64 = 64;
 /// The default of `general.alignment`.

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use super::Tensor;
 
+/// The array of words in which a model's card says what the model is for.
+pub const TAGS: &str = "general.tags";
+
 /// A value of the metadata, as far as it is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {

@@ -4,8 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Tensor;
 use super::families::FIELDS_OF_TENSORS;
-use super::gguf::TAGS;
-use super::header::{Header, Value as Metadata};
+use super::header::{Header, TAGS, Value as Metadata};
 use crate::foreign::{self, Foreign};
 
 /// Tensors whose presence or shape says what the metadata do not: whole names, or a part between dots.
