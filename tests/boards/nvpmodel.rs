@@ -325,7 +325,7 @@ fn a_file_that_cannot_be_a_list_of_modes_ends_with_what_to_do() {
         let start = Instant::now();
         let output = ctl(&[&path, "-o", "json"], Stdio::null());
         let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{path}: {errors}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{path}: {errors}");
         assert!(errors.starts_with("error: ") && errors.contains(said), "{path}: {errors}");
         assert!(errors.contains("hint: "), "{path}: {errors}");
         assert!(start.elapsed() < Duration::from_secs(5), "{path}");
