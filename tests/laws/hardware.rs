@@ -97,6 +97,30 @@ fn every_name_that_is_in_use_finds_its_entry() {
     assert_eq!(registry().near("jetson-orin-nan-8gb").first(), Some("jetson-orin-nano-8gb"));
 }
 
+/// What `nvidia-smi` and `hardware list` call a part is a name of it.
+#[test]
+fn an_entry_is_found_by_the_name_that_is_shown_of_it() {
+    for hardware in registry().entries() {
+        assert_eq!(
+            registry().get(&hardware.name).map(|of| &of.key),
+            Some(&hardware.key),
+            "{}",
+            hardware.name
+        );
+    }
+    for (name, key) in [
+        ("NVIDIA GB10", "gb10"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+    ] {
+        assert_eq!(registry().get(name).map(|of| of.key.as_str()), Some(key), "{name}");
+    }
+    let laptop = registry().get("NVIDIA GeForce RTX 4090 Laptop GPU");
+    assert_eq!(laptop.map(|of| of.key.as_str()), Some("rtx-4090-laptop"));
+}
+
 #[test]
 fn letters_and_digits_find_an_entry_however_they_are_separated() {
     let key = |name: &str| registry().get(name).map(|hardware| hardware.key.as_str());

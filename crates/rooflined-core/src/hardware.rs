@@ -164,14 +164,16 @@ impl Hardware {
         exact.or_else(named).or_else(numbered).or_else(begun)
     }
 
-    /// The fastest mode: most SM cycles, then the highest memory clock, then the most cores. `None` where the
-    /// part has no modes.
+    /// The fastest mode at no more than the part's own clock: most SM cycles, then the highest memory clock, then the most cores. What
+    /// goes beyond that clock, as modes that JetPack calls super, has to be named. `None` where the part has no modes.
     #[must_use]
     pub fn top_mode(&self) -> Option<&NominalMode> {
         let cycles = |mode: &NominalMode| f64::from(mode.sm_online) * mode.gpu_clock.get();
+        let is_own = |mode: &NominalMode| mode.gpu_clock <= self.gpu_clock;
         self.modes.iter().reduce(|best, mode| {
-            let order = cycles(mode)
-                .total_cmp(&cycles(best))
+            let order = is_own(mode)
+                .cmp(&is_own(best))
+                .then(cycles(mode).total_cmp(&cycles(best)))
                 .then(mode.memory_clock.get().total_cmp(&best.memory_clock.get()))
                 .then(mode.cores_online.cmp(&best.cores_online));
             if order.is_gt() { mode } else { best }

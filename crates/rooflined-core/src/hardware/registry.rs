@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, OnceLock};
 
 use super::Hardware;
+use crate::board::identity::gpu_key;
 use crate::near::Near;
 
 macro_rules! built_in {
@@ -112,18 +113,25 @@ impl Registry {
         self.entries.insert(entry.key.clone(), entry);
     }
 
-    /// The entry with this key; failing that, the Jetson of this name without its prefix, or the entry with this alias.
-    /// Upper and lower case are alike.
+    /// The entry with this key; failing that, the Jetson of this name without its prefix, the entry with this alias, or the one that
+    /// a driver calls so. Upper and lower case are alike.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Hardware> {
-        let key = key.trim().to_ascii_lowercase();
+        let name = key.trim();
+        let key = name.to_ascii_lowercase();
         let jetson = || self.entries.get(&format!("{JETSON}{key}"));
         let alias = || {
             let bare = key.strip_prefix(JETSON).unwrap_or(&key);
             let name = self.aliases.get(&key).or_else(|| self.aliases.get(bare))?;
             self.entries.get(name)
         };
-        self.entries.get(&key).or_else(jetson).or_else(alias).or_else(|| self.of_letters(&key))
+        let by_driver = || self.named(name).or_else(|| self.entries.get(&gpu_key(name)?));
+        self.entries
+            .get(&key)
+            .or_else(jetson)
+            .or_else(alias)
+            .or_else(|| self.of_letters(&key))
+            .or_else(by_driver)
     }
 
     /// The entry whose key or alias has the same letters and digits: `RTX 4090`, `orinnano`.

@@ -86,11 +86,15 @@ fn board(hardware: &Hardware) -> Board {
     }
 }
 
+fn key_of(mode: &NominalMode) -> ActiveMode {
+    ActiveMode { id: mode.id, name: mode.name.clone() }
+}
+
 fn state(hardware: &Hardware) -> BoardState {
     let reason = format!("{} is other hardware: this is from its data sheet", hardware.key);
     let mut state = BoardState::unknown(Seconds::ZERO, &reason);
     if let Some(mode) = hardware.top_mode() {
-        state.power_mode = Reading::Known(ActiveMode { id: mode.id, name: mode.name.clone() });
+        state.power_mode = Reading::Known(key_of(mode));
     }
     if let Some(memory) = memory(hardware) {
         state.memory = Reading::Known(memory);
@@ -104,9 +108,8 @@ impl Snapshot {
     #[must_use]
     pub fn hypothetical(hardware: Arc<Hardware>) -> Self {
         let (board, state) = (board(&hardware), state(&hardware));
-        let (roofline, profile) = gpu_model(&hardware, None, &point_now(&board, &state, Some(&hardware)));
         let top = hardware.top_mode();
-        let views = hardware.modes.iter().map(|mode| {
+        let view = |mode: &NominalMode| {
             let (roofline, profile) = gpu_model(&hardware, None, &mode.operating_point());
             ModeView {
                 mode: mode.power_mode(),
@@ -118,13 +121,20 @@ impl Snapshot {
                 measured_power: None,
                 worst_power: None,
             }
-        });
+        };
+        let modes: Vec<ModeView> = hardware.modes.iter().map(view).collect();
+        // The mode in force is the same point whether it is named or not.
+        let in_force = top.and_then(|top| modes.iter().find(|view| view.mode.key() == key_of(top)));
+        let (roofline, profile) = in_force.map_or_else(
+            || gpu_model(&hardware, None, &point_now(&board, &state, Some(&hardware))),
+            |view| (view.roofline.clone(), view.profile.clone()),
+        );
         let accelerator = if hardware.kind == Kind::Cpu { Accelerator::Cpu } else { Accelerator::Gpu };
         Self {
             serial: HYPOTHETICAL,
             taken_at: Seconds::ZERO,
             accelerator,
-            modes: Arc::new(views.collect()),
+            modes: Arc::new(modes),
             board,
             state,
             busy_clocks: BusyClocks::default(),
@@ -149,5 +159,21 @@ impl Snapshot {
     #[must_use]
     pub const fn is_hypothetical(&self) -> bool {
         self.serial == HYPOTHETICAL
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rooflined_core::hardware::registry;
+
+    #[test]
+    fn the_mode_in_force_is_the_same_point_whether_it_is_named_or_not() {
+        for hardware in registry().entries().filter(|hardware| !hardware.modes.is_empty()) {
+            let snapshot = Snapshot::hypothetical(Arc::new(hardware.clone()));
+            let active = snapshot.state.power_mode.known().unwrap();
+            let view = snapshot.modes.iter().find(|view| view.mode.is(active)).unwrap();
+            assert_eq!(snapshot.roofline, view.roofline, "{}", hardware.key);
+        }
     }
 }
