@@ -217,6 +217,13 @@ fn missed(miss: &Miss) -> MissAnswer {
 
 /// That other modes were not looked at, where the only one misses a limit.
 fn only_mode(snapshot: &Snapshot, query: &Query, closest: Option<&CandidateAnswer>) -> Option<String> {
+    let is_capped = query.modes != Modes::Now || !query.caps.is_empty();
+    let by_clock = query.constraints.max_power.is_some_and(|limit| snapshot.cap_within(limit).is_none());
+    if by_clock && !is_capped && !snapshot.proposed_caps().is_empty() {
+        return closest.map(|_| {
+            "no cap on its clock or power was considered; \"power_modes\":\"all\" considers some".to_owned()
+        });
+    }
     let mode = &closest?.power_mode.as_ref()?.name;
     let is_only = query.modes == Modes::Now && snapshot.modes.len() > 1;
     is_only

@@ -3,6 +3,8 @@
 //! A power limit acts through the clock alone: the memory of an RTX 3090 stays at 9501 MHz from 190 to 390 W
 //! (github.com/noonghunna/club-3090). So the run under a limit is the same as at the highest clock at which it draws no more.
 
+use std::ops::Range;
+
 use super::{Cap, Snapshot, point_now};
 use crate::calibration::Accelerator;
 use crate::power::is_gb10;
@@ -21,6 +23,8 @@ const LOWEST_HZ: f64 = 210e6;
 /// energy at 0.68 to 0.88 of it; below half, the voltage is at its floor and a slower clock only takes longer.
 const CAP_STEP_HZ: f64 = 200e6;
 const LEAST_CLOCK: f64 = 0.5;
+/// Where power is limited, lower ones are looked at too, down to this part: they are slow, but may be all that keeps to the limit.
+const LEAST_CLOCK_FOR_POWER: f64 = 0.15;
 /// A cap above this part of the highest clock saves too little to be worth a line.
 const HIGHEST_CAP: f64 = 0.98;
 /// Power limits that are proposed, as parts of what the maker states.
@@ -156,6 +160,23 @@ impl Snapshot {
         Some((card.min_power_limit.unwrap_or_else(|| part(SETTABLE.0)), part(SETTABLE.1)))
     }
 
+    /// Caps that may keep it within `watts` beside those that are proposed: a limit of that power, and lower clocks.
+    #[must_use]
+    pub fn caps_within(&self, watts: Watts) -> Vec<Cap> {
+        let low = self.clock_caps(LEAST_CLOCK_FOR_POWER..LEAST_CLOCK);
+        self.cap_within(watts).into_iter().chain(low).collect()
+    }
+
+    /// Caps on the clock between parts of the highest.
+    fn clock_caps(&self, parts: Range<f64>) -> Vec<Cap> {
+        let Some(hardware) = self.capped_hardware() else { return Vec::new() };
+        let top = hardware.gpu_clock.get();
+        let steps = std::iter::successors(Some(CAP_STEP_HZ), |clock| Some(clock + CAP_STEP_HZ));
+        let within =
+            steps.skip_while(|clock| *clock < parts.start * top).take_while(|clock| *clock < parts.end * top);
+        within.map(|clock| Cap::Clock(whole(clock / 1e6))).collect()
+    }
+
     /// The power limit that keeps a card of known power within `watts`; `None` where its driver takes no such limit.
     #[must_use]
     pub fn cap_within(&self, watts: Watts) -> Option<Cap> {
@@ -170,12 +191,7 @@ impl Snapshot {
     #[must_use]
     pub fn proposed_caps(&self) -> Vec<Cap> {
         let Some(hardware) = self.capped_hardware() else { return Vec::new() };
-        let top = hardware.gpu_clock.get();
-        let steps = std::iter::successors(Some(CAP_STEP_HZ), |clock| Some(clock + CAP_STEP_HZ));
-        let clocks = steps
-            .skip_while(|clock| *clock < LEAST_CLOCK * top)
-            .take_while(|clock| *clock < HIGHEST_CAP * top);
-        let clocks = clocks.map(|clock| Cap::Clock(whole(clock / 1e6)));
+        let clocks = self.clock_caps(LEAST_CLOCK..HIGHEST_CAP).into_iter();
         let stated = hardware.tdp.zip(self.settable_limits());
         let stated = stated.filter(|_| self.power_costs(&self.roofline).is_some());
         let limits = stated.into_iter().flat_map(|(stated, (least, _))| {
