@@ -8,6 +8,8 @@ use rooflined_models::recipe::Recipe;
 
 /// Formats of fewer bits per weight lose too much to be of use: those of `iq2_xxs`.
 const LEAST_BITS: f64 = 2.06;
+/// Those of fewer bits than `iq4_xs` lose more than is chosen where nobody says what may be lost.
+const CAREFUL_BITS: f64 = 4.25;
 
 /// `to fit: --kv-formats q8_0 or a shorter --context-tokens`; `None` where memory is not what is missing.
 #[must_use]
@@ -20,10 +22,11 @@ pub fn advice(answer: &RecommendAnswer, request: &RecommendRequest) -> Option<St
     let mut ways = Vec::new();
     let names_all =
         request.freedom.formats.as_ref().is_some_and(|formats| formats.iter().any(|of| of == "all"));
-    if !names_all && bits(closest).is_some_and(|bits| bits * room / memory.weights >= LEAST_BITS) {
+    let most_bits = bits(closest).map_or(0.0, |bits| bits * room / memory.weights);
+    if !names_all && most_bits >= LEAST_BITS {
         ways.push(match request.constraints.max_quality_loss_ratio {
-            Some(_) => "a format of fewer bits (a higher --max-quality-loss, --formats all)",
-            None => "a format of fewer bits (--formats all)",
+            None if most_bits >= CAREFUL_BITS => "a format of fewer bits (--formats all)",
+            _ => "a format of fewer bits, which loses more quality (--formats all --max-quality-loss 0.3)",
         });
     }
     if room + memory.kv_cache > memory.weights {
@@ -32,7 +35,10 @@ pub fn advice(answer: &RecommendAnswer, request: &RecommendRequest) -> Option<St
             ways.push("--kv-formats q8_0");
         }
     }
-    if closest.batch > 1 {
+    // What is beside the weights goes with the sequences.
+    #[expect(clippy::cast_precision_loss, reason = "a count of sequences")]
+    let of_one = (memory.total - memory.weights) / closest.batch as f64;
+    if closest.batch > 1 && memory.weights + of_one <= limit {
         ways.push("a smaller --batch");
     }
     if !ways.is_empty() {

@@ -16,7 +16,7 @@ use rooflined_predict::optimize::{
 use rooflined_predict::snapshot::Snapshot;
 
 /// Engines with a command for their settings; of equals the first is taken.
-const COMPARED: [Engine; 6] = [
+pub const COMPARED: [Engine; 6] = [
     Engine::LlamaCpp,
     Engine::Vllm,
     Engine::TensorRtLlm,
@@ -258,17 +258,23 @@ pub fn compare(
         {
             return Ok(all_on_card);
         }
+        let mut fitting = None;
         for layers in 1..=all_on_card.layers_with_experts() {
             let offload = Some(Offload { cpu_moe_layers: Some(layers), gpu_layers: None });
             let mut other = decided_for(engine, Workload { offload, ..request.workload.clone() })?;
+            if fitting.is_some() && other.decision.chosen.is_none() || other.lacks_memory() {
+                continue;
+            }
+            other.notes.push(format!(
+                "the experts of {layers} layers stay in the memory of the CPU, the fewest that leave room on the card"
+            ));
             if other.decision.chosen.is_some() {
-                other.notes.push(format!(
-                    "the experts of {layers} layers stay in the memory of the CPU, the fewest that leave room on the card"
-                ));
                 return Ok(other);
             }
+            // What fits and misses another limit is nearer than what does not fit.
+            fitting = Some(other);
         }
-        Ok(all_on_card)
+        Ok(fitting.unwrap_or(all_on_card))
     };
     let allowed = allowed(request)?;
     let (mut compared, mut first) = (Vec::new(), None);

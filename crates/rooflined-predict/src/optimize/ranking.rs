@@ -99,8 +99,8 @@ impl ConstraintSet {
 pub struct Tally {
     /// What was demanded, by constraint.
     limits: [Option<f64>; Constraint::ALL.len()],
-    /// By constraint the value that misses its limit least.
-    nearest: [Option<f64>; Constraint::ALL.len()],
+    /// By constraint the value that misses its limit least, with that limit: of memory, engines have limits of their own.
+    nearest: [Option<(f64, f64)>; Constraint::ALL.len()],
     /// Candidates by the set of constraints that they break.
     counts: Vec<u64>,
 }
@@ -117,10 +117,15 @@ impl Tally {
 
     /// Keeps the value that is nearest to a limit that a candidate breaks.
     fn approach(&mut self, by: Constraint, value: f64) {
-        let nearer = if by == Constraint::Rate { f64::max } else { f64::min };
+        self.approach_limit(by, value, self.limits[by as usize].unwrap_or(1.0));
+    }
+
+    fn approach_limit(&mut self, by: Constraint, value: f64, limit: f64) {
+        let missed =
+            |(value, limit): (f64, f64)| if by == Constraint::Rate { limit / value } else { value / limit };
         let nearest = &mut self.nearest[by as usize];
-        if value.is_finite() {
-            *nearest = Some(nearest.map_or(value, |known| nearer(known, value)));
+        if value.is_finite() && nearest.is_none_or(|known| missed((value, limit)) < missed(known)) {
+            *nearest = Some((value, limit));
         }
     }
 
@@ -130,8 +135,8 @@ impl Tally {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
         for by in Constraint::ALL {
             self.limits[by as usize] = self.limits[by as usize].or(other.limits[by as usize]);
-            if let Some(value) = other.nearest[by as usize] {
-                self.approach(by, value);
+            if let Some((value, limit)) = other.nearest[by as usize] {
+                self.approach_limit(by, value, limit);
             }
         }
     }
@@ -150,8 +155,11 @@ impl Tally {
     #[must_use]
     pub fn rejected(&self) -> Vec<Rejection> {
         let rejected = Constraint::ALL.into_iter().map(|by| (by, self.breaking(by)));
-        let rejection =
-            |(by, count)| Rejection { by, count, closest: self.nearest[by as usize], limit: self.number(by) };
+        let rejection = |(by, count): (Constraint, u64)| {
+            let nearest = self.nearest[by as usize];
+            let limit = self.number(by).map(|limit| nearest.map_or(limit, |(_, own)| own));
+            Rejection { by, count, closest: nearest.map(|(value, _)| value), limit }
+        };
         rejected.filter(|(_, count)| *count > 0).map(rejection).collect()
     }
 
@@ -563,9 +571,8 @@ impl<'a> Ranking<'a> {
         beyond(Constraint::Power, span.watts, "watts", milliwatts);
         // Missed by every candidate, and that by far.
         let mut missed = |by: Constraint, unit: &str, example: &str| {
-            let Some((closest, limit)) = self.tally.nearest[by as usize].zip(self.tally.limit(by)) else {
-                return;
-            };
+            let nearest = self.tally.nearest[by as usize].filter(|_| self.tally.limit(by).is_some());
+            let Some((closest, limit)) = nearest else { return };
             let all = self.tally.broken_sets().all(|(broken, _)| broken.contains(by));
             let off = (closest / limit).max(limit / closest);
             if all && off.is_finite() && off >= BEYOND {
