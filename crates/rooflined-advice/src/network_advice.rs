@@ -71,6 +71,11 @@ impl Run {
         Some(estimate(self.power?.energy.map(|energy: Joules| energy.get() / as_f64(batch))))
     }
 
+    /// Memory of its weights and activations.
+    fn needs(&self) -> Option<Bytes> {
+        Some(self.prediction.weights + self.prediction.activations?)
+    }
+
     fn power(&self) -> Option<PowerAnswer> {
         self.power.map(|power| PowerAnswer::new(estimate(power.watts.map(Watts::get)), power.from.scope()))
     }
@@ -296,7 +301,13 @@ impl<'a> Job<'a> {
             low: inside.low + added.time.low,
             high: inside.high + added.time.high,
         };
-        Ok(Run { prediction, latency, around: added.time.value, power, warnings, learned })
+        let mut run = Run { prediction, latency, around: added.time.value, power, warnings, learned };
+        if let Some((needs, available)) = run.needs().zip(available(self.snapshot)).filter(|(a, b)| a > b) {
+            run.warnings.push(format!(
+                "its weights and activations need {needs}, and {available} are free: take a smaller batch or size"
+            ));
+        }
+        Ok(run)
     }
 
     /// Corrects a prediction by what was reported: what it rests on then, and how many reports moved it.

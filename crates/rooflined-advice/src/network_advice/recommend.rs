@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::{Job, MAX_BATCH, Run, active_mode, as_f64, batch, layers_of};
+use super::{Job, MAX_BATCH, Run, active_mode, as_f64, available, batch, layers_of};
 use crate::convert::estimate;
-use crate::mode_named::mode_named;
+use crate::mode_named::{cap_named, mode_named};
 use crate::modes::{Model, refuse_power_limit};
 use crate::task::{model_at, with_threads};
 use crate::wanted::Wanted;
@@ -16,10 +16,10 @@ use rooflined_api::{
 use rooflined_core::names::{NetworkEngine, NetworkScope, Optimism};
 use rooflined_core::precision::Precision;
 use rooflined_core::refusal::{Code, Refusal};
-use rooflined_core::units::{Hertz, Seconds};
+use rooflined_core::units::{Bytes, Hertz, Seconds};
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::network::Layers;
-use rooflined_predict::snapshot::Snapshot;
+use rooflined_predict::snapshot::{Cap, Snapshot};
 
 /// Most batches, modes and precisions together.
 const MAX_CANDIDATES: usize = 4096;
@@ -69,6 +69,7 @@ pub fn recommend(
             "ask about fewer batches, modes or precisions",
         ));
     }
+    let available = available(snapshot);
     let mut candidates = Vec::new();
     let mut refused = None;
     for (mode, model) in &points {
@@ -76,7 +77,15 @@ pub fn recommend(
             wanted.check()?;
             for &batch in &batches {
                 match job.run(model, mode.as_deref(), precision, batch) {
-                    Ok(run) => candidates.push(judge(request, streams, mode, model, precision, batch, run)),
+                    Ok(run) => candidates.push(judge(
+                        request,
+                        (streams, available),
+                        mode,
+                        model,
+                        precision,
+                        batch,
+                        run,
+                    )),
                     Err(refusal) => refused = Some(refusal),
                 }
             }
@@ -196,7 +205,14 @@ fn points<'a>(
     };
     match &request.power_modes {
         None => now(),
-        Some(_) if snapshot.modes.is_empty() || snapshot.accelerator == Accelerator::Cpu => now(),
+        Some(_) if snapshot.accelerator == Accelerator::Cpu => now(),
+        Some(ModesRequest::Kind(kind)) if snapshot.modes.is_empty() && kind == "all" => {
+            let clocks = snapshot.proposed_caps().into_iter().filter(|cap| matches!(cap, Cap::Clock(_)));
+            let mut points = now()?;
+            points.extend(clocks.map(|cap| at(&cap.mode().name)).collect::<Result<Vec<_>, _>>()?);
+            Ok(points)
+        }
+        Some(ModesRequest::Kind(kind)) if snapshot.modes.is_empty() && kind == "live" => now(),
         Some(ModesRequest::Kind(kind)) if kind == "all" || kind == "live" => {
             let live = snapshot.modes.iter().filter(|view| {
                 kind == "all" || view.reboot_required != Some(true) && view.unreachable.is_none()
@@ -209,14 +225,26 @@ fn points<'a>(
             "give \"all\", \"live\" or a list of names",
         )),
         Some(ModesRequest::Listed(names)) => {
-            names.iter().map(|name| at(&mode_named(snapshot, "power_modes", name)?.mode.name)).collect()
+            let named = |name: &String| match cap_named(snapshot, "power_modes", name)? {
+                Some(Cap::Power(_)) => Err(Code::UnsupportedOperatingPoint.at(
+                    "power_modes",
+                    format!(
+                        "{} limits the power, whose effect on a vision network is not predicted",
+                        shorten(name)
+                    ),
+                    "cap the clock instead: lgc-2000",
+                )),
+                Some(Cap::Clock(_)) => at(name),
+                None => at(&mode_named(snapshot, "power_modes", name)?.mode.name),
+            };
+            names.iter().map(named).collect()
         }
     }
 }
 
 fn judge<'a>(
     request: &NetworkRecommendRequest,
-    streams: u64,
+    (streams, available): (u64, Option<Bytes>),
     mode: &Option<String>,
     model: &Model<'a>,
     precision: Precision,
@@ -231,10 +259,13 @@ fn judge<'a>(
     // Power that nobody knows meets no limit.
     let watts =
         run.power.map_or(f64::INFINITY, |power| worse(power.watts.value.get(), power.watts.high.get()));
+    // What its runtime takes beside them is not known.
+    let memory = run.needs().zip(available).map(|(needs, available)| needs / available);
     let checks = [
         ("min_pictures_per_s", wanted.map(|wanted| wanted * latency / as_f64(batch))),
         ("max_latency_s", limits.max_latency_s.map(|most| latency / most)),
         ("max_power_w", limits.max_power_w.map(|most| watts / most)),
+        ("memory_available", memory),
     ];
     let missed =
         checks.into_iter().filter_map(|(key, ratio)| Some((key, ratio.filter(|ratio| *ratio > 1.0)?)));
