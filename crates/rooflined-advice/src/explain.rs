@@ -22,6 +22,8 @@ use split::{Effect, LEAST, Part, split};
 use suspect::{Certainty, Suspect};
 
 use super::catalogue::Catalogue;
+use super::engines::COMPARED;
+use super::mode_named::cap_named;
 use super::modes::refuse_power_limit;
 use super::predict::{Work, completed};
 use super::words::positive;
@@ -34,10 +36,13 @@ use rooflined_core::units::{Hertz, Seconds, significant};
 use rooflined_models::transformer::Phase;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::snapshot::Snapshot;
-use rooflined_predict::{Limit, Prediction};
+use rooflined_predict::{Engine, Limit, Prediction};
+use serde_json::Value;
 
 /// Rates that a machine can have, in tokens per second: beyond them, logarithms of ratios are of no use.
 const RATES: RangeInclusive<f64> = 1e-9..=1e15;
+/// A first cause with less of the difference does not explain it.
+const MINOR: f64 = 0.2;
 /// Half of a 90 % interval in standard deviations.
 const NINETY: f64 = 1.645;
 
@@ -48,16 +53,28 @@ pub fn explain(
     request: &ExplainRequest,
 ) -> Result<ExplainAnswer, Refusal> {
     refuse_power_limit(request.operating_point.as_ref(), "operating_point")?;
+    if let Some(name) = request.operating_point.as_ref().and_then(|point| point.power_mode.as_ref()) {
+        cap_named(snapshot, "operating_point.power_mode", name)?;
+    }
     let seen = request.seen.clone().unwrap_or_default();
     process::check(&seen)?;
-    let question = RecommendRequest {
-        operating_point: request.operating_point.clone(),
-        workload: request.workload.clone(),
-        engine: request.engine,
-        ..RecommendRequest::default()
-    };
-    let (engine, workload) = completed(snapshot, catalogue, question)?;
-    let request = &ExplainRequest { engine, workload, ..request.clone() };
+    let is_open = request.engine == Engine::Bare && request.workload.model.is_some();
+    let is_measured = request.time_s.is_some() || request.tokens_per_s.is_some();
+    let mut resolved = resolve(snapshot, catalogue, request, None)?;
+    if is_open && is_measured {
+        // Nobody said which engine ran: a rate that is as expected of one of them is no fault.
+        let fits = |engine: &Engine| {
+            let other = resolve(snapshot, catalogue, request, Some(*engine)).ok()?;
+            let (expected, _) =
+                Predictor::new(snapshot, catalogue, &other).predict(std::iter::empty()).ok()?;
+            let (rate, expected) = (measured_rate(&other, expected.tokens).ok()??, rate_of(&expected));
+            (expected.low..=expected.high).contains(&rate).then_some(other)
+        };
+        let first = [resolved.engine].into_iter().chain(COMPARED);
+        resolved = first.into_iter().find_map(|engine| fits(&engine)).unwrap_or(resolved);
+    }
+    let request = &resolved;
+    let engine = request.engine;
     let predictor = Predictor::new(snapshot, catalogue, request);
     let (expected, _) = predictor.predict(std::iter::empty())?;
     let expected_rate = rate_of(&expected);
@@ -96,9 +113,36 @@ pub fn explain(
                 significant(expected_rate.high)
             );
         }
-        _ => find_causes(snapshot, &predictor, request, &seen, &expected, &mut answer)?,
+        _ => {
+            find_causes(snapshot, &predictor, request, &seen, &expected, &mut answer)?;
+            if is_open && is_measured {
+                answer.reason.push_str(" No engine was named, and none that was tried gives this rate.");
+            }
+        }
     }
     Ok(answer)
+}
+
+/// The request with its engine and format: those that it names, else of `engine`, or of any, what is recommended. What has an Ollama
+/// tag runs in llama.cpp.
+fn resolve(
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+    request: &ExplainRequest,
+    engine: Option<Engine>,
+) -> Result<ExplainRequest, Refusal> {
+    let name = request.workload.model.as_ref().and_then(Value::as_str);
+    let of_tag = name.filter(|name| name.contains(':')).map(|_| Engine::LlamaCpp);
+    let mut question = RecommendRequest {
+        operating_point: request.operating_point.clone(),
+        workload: request.workload.clone(),
+        engine: request.engine,
+        ..RecommendRequest::default()
+    };
+    question.freedom.engines =
+        engine.or(of_tag).filter(|_| request.engine == Engine::Bare).map(|of| vec![of]);
+    let (engine, workload) = completed(snapshot, catalogue, question)?;
+    Ok(ExplainRequest { engine, workload, ..request.clone() })
 }
 
 fn rate_of(prediction: &Prediction) -> EstimateAnswer {
@@ -340,6 +384,12 @@ fn slower(answer: &ExplainAnswer, (prediction, unit): (&Prediction, &str), is_me
     let (measured, expected) = (answer.measured_tokens_per_s, answer.expected_tokens_per_s);
     let less = format!("{:.0} %", 100.0 * (1.0 - measured / expected.value));
     match (answer.causes.first(), is_measured) {
+        (Some(first), true) if first.share_ratio < MINOR => format!(
+            "{} {unit} are {less} below the {} that were expected. Most of that is unexplained; of what was seen, {} takes most.",
+            significant(measured),
+            significant(expected.value),
+            first.what
+        ),
         (Some(first), true) => format!(
             "{} {unit} are {less} below the {} that were expected; first: {}.",
             significant(measured),
@@ -360,6 +410,9 @@ fn slower(answer: &ExplainAnswer, (prediction, unit): (&Prediction, &str), is_me
             match prediction.limit {
                 limit @ (Limit::Core | Limit::Launch) =>
                     format!("{} limits it, whose cost may not be known well enough", limit.words()),
+                _ if answer.checked.iter().any(|of| of.source == machine::PRODUCT && of.value.is_some()) =>
+                    "the machine is as fast as at its calibration, so look at the engine and its settings"
+                        .to_owned(),
                 _ => "repeat the calibration on an idle machine: rooflinectl calibrate --wait".to_owned(),
             }
         ),

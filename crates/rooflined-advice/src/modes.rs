@@ -13,7 +13,7 @@ use rooflined_core::units::{Hertz, Watts};
 use rooflined_predict::EngineProfile;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::power::Rails;
-use rooflined_predict::snapshot::{ModeView, Now, PowerLimit, Snapshot, clock_notes};
+use rooflined_predict::snapshot::{Cap, ModeView, Now, PowerLimit, Snapshot, clock_notes};
 
 /// `GET /v1/modes`.
 pub fn modes(snapshot: &Snapshot, now: Now) -> ModesAnswer {
@@ -245,13 +245,18 @@ fn limit_watts(snapshot: &Snapshot, watts: f64, path: &str) -> Result<Watts, Ref
 /// # Errors
 /// The limit, whose field is below `path`.
 pub fn refuse_power_limit(point: Option<&OperatingPointRequest>, path: &str) -> Result<(), Refusal> {
-    match point.and_then(|point| point.power_limit_w) {
-        None => Ok(()),
-        Some(_) => Err(Code::UnsupportedOperatingPoint.at(
-            format!("{path}.power_limit_w"),
+    let is_limit = |name: &String| matches!(Cap::named(name), Some(Cap::Power(_)));
+    let field = match point {
+        Some(point) if point.power_limit_w.is_some() => "power_limit_w",
+        Some(point) if point.power_mode.as_ref().is_some_and(is_limit) => "power_mode",
+        _ => return Ok(()),
+    };
+    {
+        Err(Code::UnsupportedOperatingPoint.at(
+            format!("{path}.{field}"),
             "a power limit is predicted by predict, recommend and sweep, and for no vision network",
             "cap the clock instead: power_mode lgc-2000",
-        )),
+        ))
     }
 }
 

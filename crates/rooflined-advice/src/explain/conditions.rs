@@ -16,7 +16,7 @@ use rooflined_core::refusal::Refusal;
 use rooflined_core::units::{Bytes, Hertz};
 use rooflined_predict::calibration::{Accelerator, CalibrationRecord, Regime};
 use rooflined_predict::costs::Build;
-use rooflined_predict::snapshot::{Snapshot, point_in, point_now};
+use rooflined_predict::snapshot::{Cap, Snapshot, point_in, point_now};
 use rooflined_predict::{Engine, Prediction};
 
 /// Conditions that may be changed.
@@ -202,7 +202,10 @@ fn expected_point(snapshot: &Snapshot, request: &ExplainRequest) -> OperatingPoi
         (Some(view), Accelerator::Gpu) => {
             point_in(&snapshot.board, &snapshot.state, snapshot.hardware.as_deref(), &view.mode)
         }
-        (_, Accelerator::Gpu) => fastest_point(snapshot),
+        (None, Accelerator::Gpu) => match asked.power_mode.as_deref().and_then(Cap::named) {
+            Some(cap) => snapshot.point_under(cap).0,
+            None => fastest_point(snapshot),
+        },
         (_, Accelerator::Cpu) => {
             let regime = snapshot.calibration.as_ref().and_then(CalibrationRecord::current);
             let roofline = regime.map(|regime| &regime.roofline);

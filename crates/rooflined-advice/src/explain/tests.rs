@@ -410,6 +410,48 @@ fn other_work_on_the_gpu_is_named_where_it_cannot_be_the_server() {
     assert!(is_named(&[7, 8], 1.0, Some(7)));
 }
 
+/// A rate at a capped clock is held against what is expected under that cap.
+#[test]
+fn a_cap_that_is_named_is_the_point_that_is_expected() {
+    let snapshot = machine("gb10");
+    let named = |name: &str| {
+        Some(OperatingPointRequest { power_mode: Some(name.to_owned()), ..OperatingPointRequest::default() })
+    };
+    let capped = ExplainRequest { operating_point: named("lgc-695"), ..asked() };
+    let own = explained(&snapshot, &capped).expected_tokens_per_s;
+    assert!(own.value < 0.9 * expected(&snapshot).value, "{own:?}");
+    let answer = explained(&snapshot, &ExplainRequest { tokens_per_s: Some(own.value), ..capped });
+    assert_eq!((answer.verdict.as_str(), answer.causes.len()), ("as_expected", 0), "{answer:?}");
+    assert!(answer.expected_at.contains("695 MHz"), "{}", answer.expected_at);
+    let limited = ExplainRequest { operating_point: named("pl-200"), ..at(own.value) };
+    let field = explain(&machine("rtx-4090"), &catalogue(), &limited).unwrap_err().field;
+    assert_eq!(field.as_deref(), Some("operating_point.power_mode"));
+}
+
+/// Where nobody says which engine ran, what is as expected of one of them is no fault.
+#[test]
+fn a_rate_that_one_engine_gives_is_as_expected_where_none_is_named() {
+    let snapshot = machine("jetson-agx-orin-64gb");
+    let open = |rate: Option<f64>, model: &str| ExplainRequest {
+        workload: Workload { model: Some(json!(model)), ..Workload::default() },
+        tokens_per_s: rate,
+        ..ExplainRequest::default()
+    };
+    let of = |engine, format: &str| {
+        let mut request = ExplainRequest { engine, ..open(None, "llama-3.1-8b") };
+        request.workload.format = Some(format.to_owned());
+        explained(&snapshot, &request).expected_tokens_per_s
+    };
+    let llama = of(rooflined_predict::Engine::LlamaCpp, "q4_k_m");
+    for model in ["llama-3.1-8b", "llama3.1:8b"] {
+        let answer = explained(&snapshot, &open(Some(llama.value), model));
+        assert_eq!(answer.verdict, "as_expected", "{model}: {answer:?}");
+    }
+    let answer = explained(&snapshot, &open(Some(0.2 * llama.low), "llama3.1:8b"));
+    assert_eq!((answer.verdict.as_str(), answer.engine.as_str()), ("slower_than_expected", "llama.cpp"));
+    assert!(answer.reason.contains("No engine was named"), "{}", answer.reason);
+}
+
 #[test]
 fn threads_that_share_cores_are_slowed_by_that() {
     let mut snapshot = machine("cpu");
