@@ -488,7 +488,7 @@ pub struct ExplainArgs {
     /// Measured time of one run (of a model: one step, the prompt, or prompt and answer): 280us, 1.5ms
     #[arg(long, value_parser = input::seconds, allow_negative_numbers = true)]
     pub time: Option<f64>,
-    /// Measured tokens/s over the batch [default: none; then it lists what slows the machine]
+    /// Measured tokens/s over the batch [default: none; then what slows the machine now is listed]
     #[arg(long, value_name = "RATE", value_parser = input::positive, conflicts_with = "time", allow_negative_numbers = true)]
     pub tokens_per_s: Option<f64>,
     /// Power mode that was expected [default: the fastest that was calibrated]
@@ -568,7 +568,7 @@ pub struct TargetArgs {
     #[arg(long, value_name = "POWER", value_parser = input::watts, allow_negative_numbers = true)]
     pub max_power: Option<f64>,
     /// Power modes to consider: names, all, or live for those that need no reboot; for cards and GB10, all includes clock caps
-    /// (lgc-2000) and power limits (pl-290) [default: the active one]
+    /// (lgc-2000) and power limits (pl-290) [default: the active one; of other hardware the fastest within its own clock]
     #[arg(long, value_name = "MODES", value_delimiter = ',', value_parser = input::mode_or_all)]
     pub modes: Vec<String>,
     /// Batch sizes to consider: 8, or 1..32 [default: 1, which is fastest for one request; up to 64 with --objective throughput, or if
@@ -918,7 +918,7 @@ pub struct HoldArgs {
     /// Reason, shown to other users
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
-    /// Calibrate modes whose power was never measured here, if no mode is known to meet the constraints; about ten seconds each
+    /// Calibrate modes whose power was never measured here, if no mode is known to meet the constraints; 10 to 30 s each
     #[arg(long)]
     pub calibrate: bool,
     /// Command and its arguments
@@ -933,7 +933,7 @@ pub struct HoldNeeds {
     /// Required power mode
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
-    /// Power mode whose compute and memory bandwidth are the minimum
+    /// Accept only power modes with at least the compute and memory bandwidth of this one
     #[arg(long, value_name = "MODE")]
     pub min_mode: Option<String>,
     /// Maximum power: 15W (of the worst load in the mode, at the pessimistic end)

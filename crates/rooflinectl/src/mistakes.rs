@@ -511,6 +511,9 @@ fn tip_for_word(typed: &str, path: &str, command: &Command, words: &[String]) ->
         "run" if meant::model_or_file(typed).is_some() => Some(format!(
             "it starts llama-server: rooflinectl run -- llama-server -m MODEL.gguf; to predict: rooflinectl recommend {typed}"
         )),
+        "hold" if input::timeout(typed).is_ok() => Some(format!(
+            "a hold lasts as long as its command: rooflinectl hold --max-power 25W -- sleep {typed}"
+        )),
         "hold" if meant::option(typed).is_some_and(|(kind, _)| kind == "mode") => {
             Some(format!("rooflinectl hold --mode {typed} -- COMMAND"))
         }
@@ -611,7 +614,7 @@ fn tip_for_option(
         }
         "v" if command.get_name() == root.get_name() => return Some("rooflinectl --version".to_owned()),
         "v" | "verbose" | "debug" => return Some("leave it out; -o json has every field".to_owned()),
-        "quiet" | "silent" | "s" => {
+        "quiet" | "silent" => {
             return Some("leave it out; -o env has the main figures alone".to_owned());
         }
         "color" | "colour" | "no-color" | "no-colour" | "plain" => {

@@ -24,7 +24,8 @@ pub(super) fn reason(
             let doubtful = sensitivity.is_some_and(Sensitivity::could_change);
             let mut reason = for_it(query, chosen, outcome, runner_up, doubtful);
             if let Some(format) = only_one_fits(query, fits) {
-                reason.push_str(&format!(" Only {format} of the formats compared fits into memory."));
+                reason
+                    .push_str(&format!(" Of the formats compared with it, only {format} fits into memory."));
             }
             reason
         }
