@@ -20,6 +20,8 @@ use rooflined_predict::power::scope_words;
 const MUCH_LOST: f64 = 0.2;
 /// Where energy stands, behind power.
 const ENERGY_COLUMN: usize = 8;
+/// Likewise in the table of engines.
+const ENERGY_OF_ENGINES: usize = 7;
 
 /// Joules of a token or a column, as the objective counts them.
 fn energy(candidate: &CandidateAnswer, basis: &str) -> String {
@@ -255,7 +257,7 @@ fn engines(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         return String::new();
     }
     let power = PowerColumn::of(answer.engines.iter().filter_map(|of| of.candidate.as_ref()));
-    let columns = [
+    let mut columns = vec![
         "",
         "engine",
         "format",
@@ -267,11 +269,15 @@ fn engines(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
         ">loss",
         "power mode",
     ];
+    let counts_energy = request.objective == Objective::Energy;
+    if counts_energy {
+        columns.insert(ENERGY_OF_ENGINES, ">energy");
+    }
     let mut table = Table::new(&columns);
     for (index, of) in answer.engines.iter().enumerate() {
         let Some(candidate) = &of.candidate else { continue };
         let prediction = &candidate.prediction;
-        table.row([
+        let mut cells = vec![
             match (of.feasible, index) {
                 (false, _) => "misses",
                 (true, 0) => "choice",
@@ -287,7 +293,11 @@ fn engines(answer: &RecommendAnswer, request: &RecommendRequest) -> String {
             Bytes(prediction.memory_bytes.total).to_string(),
             candidate.quality_loss_ratio.map_or_else(|| "unknown".to_owned(), words::percent),
             candidate.power_mode.as_ref().map(|mode| mode.name.clone()).unwrap_or_default(),
-        ]);
+        ];
+        if counts_energy {
+            cells.insert(ENERGY_OF_ENGINES, energy(candidate, &answer.energy_basis));
+        }
+        table.row(cells);
     }
     table.render()
 }

@@ -285,6 +285,10 @@ impl<'a> Job<'a> {
             }
         }
         warnings.extend(self.vnni(precision));
+        let has_tf32 = |of: &Hardware| of.rates.contains_key(&Precision::Tf32);
+        if precision == Precision::Tf32 && self.hardware.is_some_and(|of| !has_tf32(of)) {
+            warnings.push("this GPU has no TF32: it computes in fp32".to_owned());
+        }
         if self.layers.fixes(batch) {
             warnings.push(format!(
                 "the file has a fixed batch of {}: export it again for a batch of {batch}",

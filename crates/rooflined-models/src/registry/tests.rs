@@ -67,6 +67,9 @@ fn a_model_is_found_by_every_name_that_people_use_and_no_name_is_of_two() {
         ("deepseek-r1:1.5b", "deepseek-r1-distill-qwen-1.5b"),
         ("llama4:scout", "llama-4-scout"),
         ("deepseek-r1:8b", "qwen3-8b"),
+        ("deepseek-r1:8b-llama-distill", "llama-3.1-8b"),
+        ("llama3.2-vision:11b", "llama-3.2-11b-vision"),
+        ("nemotron:70b", "llama-3.1-70b"),
         ("nvidia/Llama-3.1-Nemotron-Nano-8B-v1", "llama-3.1-8b"),
     ] {
         assert_eq!(models().get(public).map(|found| found.key.as_str()), Ok(key), "{public}");
@@ -165,6 +168,7 @@ fn the_name_of_a_quantised_repository_says_the_model_and_its_format() {
         ("unsloth/Llama-3.2-3B-Instruct-bnb-4bit", "llama-3.2-3b", "nf4"),
         ("hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M", "qwen3-8b", "q4_k_m"),
         ("llama3.1:8b-instruct-q4_K_M", "llama-3.1-8b", "q4_k_m"),
+        ("deepseek-r1:7b-qwen-distill-q4_K_M", "deepseek-r1-distill-qwen-7b", "q4_k_m"),
         ("qwen3:4b-q8_0", "qwen3-4b", "q8_0"),
         ("qwen3-4b-fp16", "qwen3-4b", "fp16"),
         ("TheBloke/CodeLlama-13B-Instruct-GPTQ", "codellama-13b", "gptq_int4"),
