@@ -306,3 +306,26 @@ fn a_card_keeps_a_limit_on_power_under_the_same_limit_of_its_own() {
     let now = case("rtx-4090").recommend(&json!({ "constraints": { "max_power_w": 200 } }));
     assert!(now.warnings.iter().any(|words| words.contains("pl-200")), "{:?}", now.warnings);
 }
+
+/// Engines have limits of their own: what is shown as nearest to a limit breaks the one that is shown.
+#[test]
+fn what_is_nearest_to_a_limit_breaks_it() {
+    let mut judged = 0;
+    for hardware in ["gb10", "rtx-4060", "rtx-4090", "jetson-orin-nano-8gb-super", "jetson-agx-orin-32gb"] {
+        for model in ["llama-3.1-8b", "qwen3-30b-a3b", "llama-3.3-70b", "gpt-oss-120b"] {
+            for limits in [json!({}), json!({ "max_power_w": 40 }), json!({ "min_tokens_per_s": 60 })] {
+                let workload = json!({ "model": model, "context_tokens": 32768 });
+                let answer =
+                    Case::new(hardware, "none", workload).recommend(&json!({ "constraints": limits }));
+                for rejected in &answer.rejected {
+                    let Some((nearest, limit)) = rejected.closest.zip(rejected.limit) else { continue };
+                    let breaks =
+                        if rejected.by == "min_tokens_per_s" { nearest < limit } else { nearest > limit };
+                    assert!(breaks, "{model} on {hardware}, {limits}: {rejected:?}");
+                    judged += 1;
+                }
+            }
+        }
+    }
+    assert!(judged > 40, "{judged}");
+}

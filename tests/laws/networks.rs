@@ -225,6 +225,58 @@ fn the_mode_that_draws_least_is_chosen_and_its_clocks_are_told() {
     assert_eq!(of(10.0, 25.0, 4)["feasible"], true);
 }
 
+/// A cap that is named is the point that is predicted, alone and as a candidate, and a higher clock is never slower.
+#[test]
+fn a_cap_on_the_clock_is_a_point_and_a_limit_of_power_is_refused() {
+    for hardware in ["gb10", "rtx-4090"] {
+        let work = |point: Option<&str>| {
+            let point = point.map(|name| json!({ "power_mode": name }));
+            let size = network("yolov8s", 640.0);
+            json!({ "hardware": hardware, "network": size, "precision": "fp16", "batch": 1, "operating_point": point })
+        };
+        let chosen = |modes: Value| recommend(json!({ "workload": work(None), "power_modes": modes }));
+        let mut last = f64::INFINITY;
+        for mhz in [600, 1200, 1800] {
+            let name = format!("lgc-{mhz}");
+            let alone = predict(work(Some(&name))).unwrap();
+            let answer = chosen(json!([name])).unwrap();
+            assert_eq!(answer["choice"]["clock_hz"], json!(f64::from(mhz) * 1e6), "{hardware} {name}");
+            assert_eq!(answer["choice"]["latency_s"], alone["latency_s"], "{hardware} {name}");
+            let latency = alone["latency_s"]["value"].as_f64().unwrap();
+            assert!(latency <= last, "{hardware} {name}");
+            last = latency;
+        }
+        let all = chosen(json!("all")).unwrap();
+        assert!(all["considered"].as_u64().unwrap() > 3, "{hardware}");
+        assert!(predict(work(Some("pl-250"))).is_err() && chosen(json!(["pl-250"])).is_err(), "{hardware}");
+    }
+}
+
+/// What does not fit is no choice, and is predicted with a warning.
+#[test]
+fn a_network_that_needs_more_memory_than_there_is_misses_it() {
+    let (mut fit, mut missed) = (0, 0);
+    for batch in [1, 32, 128, 512] {
+        for size in [320.0, 640.0, 1280.0] {
+            let work = json!({ "hardware": "jetson-orin-nano-4gb", "network": network("yolov8s", size), "batch": batch });
+            let answer = recommend(json!({ "workload": work })).unwrap();
+            let memory = &answer["prediction"]["memory_bytes"];
+            let of = |field: &str| memory[field].as_f64().unwrap();
+            let lacks = of("weights") + of("activations") > of("available");
+            assert_eq!(answer["feasible"], !lacks, "{batch} of {size}");
+            let misses = answer["choice"]["misses"].to_string();
+            assert_eq!(misses.contains("memory_available"), lacks, "{batch} of {size}: {misses}");
+            assert_eq!(
+                answer["warnings"].to_string().contains("take a smaller batch"),
+                lacks,
+                "{batch} of {size}"
+            );
+            *if lacks { &mut missed } else { &mut fit } += 1;
+        }
+    }
+    assert!(fit > 2 && missed > 2, "{fit} {missed}");
+}
+
 #[test]
 fn trtexec_is_given_the_sizes_of_open_inputs_alone() {
     let command = |open: &[&str]| {

@@ -140,7 +140,7 @@ fn resolve(
         ..RecommendRequest::default()
     };
     question.freedom.engines =
-        engine.or(of_tag).filter(|_| request.engine == Engine::Bare).map(|of| vec![of]);
+        of_tag.or(engine).filter(|_| request.engine == Engine::Bare).map(|of| vec![of]);
     let (engine, workload) = completed(snapshot, catalogue, question)?;
     Ok(ExplainRequest { engine, workload, ..request.clone() })
 }

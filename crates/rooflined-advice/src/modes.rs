@@ -251,13 +251,11 @@ pub fn refuse_power_limit(point: Option<&OperatingPointRequest>, path: &str) -> 
         Some(point) if point.power_mode.as_ref().is_some_and(is_limit) => "power_mode",
         _ => return Ok(()),
     };
-    {
-        Err(Code::UnsupportedOperatingPoint.at(
-            format!("{path}.{field}"),
-            "a power limit is predicted by predict, recommend and sweep, and for no vision network",
-            "cap the clock instead: power_mode lgc-2000",
-        ))
-    }
+    Err(Code::UnsupportedOperatingPoint.at(
+        format!("{path}.{field}"),
+        "a power limit is predicted by predict, recommend and sweep, and for no vision network",
+        "cap the clock instead: power_mode lgc-2000",
+    ))
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ fn only_mode(snapshot: &Snapshot, query: &Query, closest: Option<&CandidateAnswe
     let by_clock = query.constraints.max_power.is_some_and(|limit| snapshot.cap_within(limit).is_none());
     if by_clock && !is_capped && !snapshot.proposed_caps().is_empty() {
         return closest.map(|_| {
-            "no cap on its clock or power was considered; \"power_modes\":\"all\" considers some".to_owned()
+            "no cap on its clock was considered; \"power_modes\":\"all\" considers some".to_owned()
         });
     }
     let mode = &closest?.power_mode.as_ref()?.name;
