@@ -388,3 +388,41 @@ fn the_command_says_what_is_wrong_and_exits_so() {
     assert_eq!(rooflinectl(&["hardware", "check", "/nonexistent.toml"]).status.code(), Some(2));
     assert_eq!(rooflinectl(&["hardware", "check", "/"]).status.code(), Some(1));
 }
+
+/// A user's CPU, with two of its channels filled.
+const CPU: &str = r#"key = "my-cpu"
+name = "My CPU"
+kind = "cpu"
+bus_bits = 128
+memory_clock_hz = 2_400_000_000
+
+[cpu]
+cores = 16
+threads = 32
+clock_hz = 3_700_000_000
+fp32_per_clock = 32
+features = ["avx2", "avx512_vnni"]
+
+[sources]
+bus_bits = "two of twelve channels"
+memory_clock_hz = "DDR5-4800"
+cpu = "lscpu"
+"#;
+
+#[test]
+fn a_cpu_is_described_by_its_channels_and_cores_and_what_is_wrong_in_it_is_named() {
+    let cpu = Hardware::parse(CPU).unwrap();
+    assert_eq!((cpu.kind, cpu.is_described(), cpu.bandwidth.get()), (Kind::Cpu, true, 76.8e9));
+    for (from, to, what) in [
+        ("bus_bits = 128\n", "", "64 x channels"),
+        ("avx512_vnni", "avx512-vnni", "unknown feature `avx512-vnni`; did you mean `avx512_vnni`?"),
+        ("threads = 32", "threads = 8", "a whole number from 16"),
+        ("3_700_000_000", "3.7", "Hz"),
+        ("kind = \"cpu\"", "kind = \"discrete\"", "leave it out"),
+        ("cpu = \"lscpu\"\n", "", "has no source"),
+    ] {
+        assert!(CPU.contains(from), "{from}");
+        let found = complaints(&CPU.replacen(from, to, 1));
+        assert!(found.iter().any(|(_, message)| message.contains(what)), "{to}: {found:?}");
+    }
+}

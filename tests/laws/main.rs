@@ -4,6 +4,7 @@ mod caps;
 mod carrying;
 mod ceilings;
 mod config;
+mod cpus;
 mod decisions;
 mod engines;
 mod hardware;

@@ -823,6 +823,26 @@ class Constraints(TypedDict, total=False):
     min_tokens_per_s: Optional[float]
 
 
+class CpuPartsAnswerOptional_(TypedDict, total=False):
+    #: Size of the last-level cache.
+    cache_bytes: Optional[float]
+
+
+class CpuPartsAnswer(CpuPartsAnswerOptional_):
+    """A CPU by its data sheet."""
+
+    #: Highest clock of these cores when all of them compute.
+    clock_hz: float
+    #: Physical cores that an engine's threads use: of two kinds, the fast ones.
+    cores: int
+    #: Instruction-set flags that decide which kernels run.
+    features: List[str]
+    #: Single-precision operations of a core and clock; a multiply-add is two.
+    fp32_per_clock: float
+    #: Logical CPUs.
+    threads: int
+
+
 class DoneAnswer(TypedDict):
     """Confirmation of a request that returns nothing else."""
 
@@ -1033,10 +1053,12 @@ class HardwareAnswerOptional_(TypedDict, total=False):
     bandwidth_bytes_per_s: Optional[float]
     #: Width of the memory interface.
     bus_bits: Optional[int]
-    #: Ceilings at the reference clocks; `null` for a CPU, which has to be measured.
+    #: Ceilings at the reference clocks; `null` for a CPU that has to be measured.
     ceilings: Optional["NominalCeilings"]
     #: CUDA compute capability, such as `8.7`.
     compute_capability: Optional[str]
+    #: The CPU, where it is the accelerator and its data sheet is known.
+    cpu: Optional["CpuPartsAnswer"]
     #: Reference clock of the GPU.
     gpu_clock_hz: Optional[float]
     #: Size of the second-level cache.
@@ -1092,6 +1114,10 @@ class HardwareListAnswer(TypedDict):
 class HardwareSummaryOptional_(TypedDict, total=False):
     #: Nominal memory bandwidth of the data sheet.
     bandwidth_bytes_per_s: Optional[float]
+    #: Physical cores of a CPU that an engine's threads use; `null` for a GPU.
+    cores: Optional[int]
+    #: Clock of these cores when all of them compute; `null` for a GPU.
+    cpu_clock_hz: Optional[float]
     #: Reference clock of the GPU.
     gpu_clock_hz: Optional[float]
     #: Size of the memory.

@@ -44,7 +44,7 @@ pub fn load_registry() -> Registry {
 fn list(printer: &Printer, registry: &Registry, word: Option<&str>) -> Result<Exit, Failure> {
     let mut answer = hardware::list(registry);
     if let Some(word) = word {
-        answer.hardware.retain(|entry| has_word([&entry.key, &entry.name], word));
+        answer.hardware.retain(|entry| has_word([&entry.key, &entry.name, &entry.kind], word));
         if answer.hardware.is_empty() {
             return Err(unknown(registry, word));
         }
@@ -56,7 +56,7 @@ fn list(printer: &Printer, registry: &Registry, word: Option<&str>) -> Result<Ex
     let mut table = Table::new(&[
         "key",
         "name",
-        ">SM",
+        ">SM or cores",
         ">MHz",
         ">GB/s",
         ">fp16 TFLOP/s",
@@ -68,8 +68,8 @@ fn list(printer: &Printer, registry: &Registry, word: Option<&str>) -> Result<Ex
         let mut row = vec![
             entry.key.clone(),
             entry.name.clone(),
-            cell(entry.sm.map(f64::from), 1.0),
-            cell(entry.gpu_clock_hz, 1e6),
+            cell(entry.sm.or(entry.cores).map(f64::from), 1.0),
+            cell(entry.gpu_clock_hz.or(entry.cpu_clock_hz), 1e6),
             cell(entry.bandwidth_bytes_per_s, 1e9),
         ];
         row.extend(SHOWN.map(|name| cell(entry.compute_flops_per_s.get(name).copied(), 1e12)));
@@ -139,6 +139,21 @@ fn render_details(answer: &HardwareAnswer) -> String {
     fact("memory_bytes", answer.memory_bytes, 1_073_741_824.0, "GiB");
     fact("tdp_w", answer.tdp_w, 1.0, "W");
     fact("min_power_limit_w", answer.min_power_limit_w, 1.0, "W");
+    if let Some(cpu) = &answer.cpu {
+        for (field, value, scale, unit) in [
+            ("cpu.cores", Some(f64::from(cpu.cores)), 1.0, ""),
+            ("cpu.threads", Some(f64::from(cpu.threads)), 1.0, ""),
+            ("cpu.clock_hz", Some(cpu.clock_hz), 1e6, "MHz"),
+            ("cpu.fp32_per_clock", Some(cpu.fp32_per_clock), 1.0, ""),
+            ("cpu.cache_bytes", cpu.cache_bytes, 1_048_576.0, "MiB"),
+        ] {
+            let from = Some(source(field)).filter(|own| !own.is_empty()).unwrap_or_else(|| source("cpu"));
+            if value.is_some() {
+                facts.row([field.to_owned(), cell(value, scale), unit.to_owned(), from]);
+            }
+        }
+        facts.row(["cpu.features".to_owned(), String::new(), String::new(), cpu.features.join(", ")]);
+    }
     for (precision, rate) in &answer.flops_per_sm_clock {
         let field = format!("flops_per_sm_clock.{precision}");
         let from = Some(source(&field)).filter(|own| !own.is_empty());

@@ -17,7 +17,7 @@ use crate::modelfile::{self, Beginning, ModelFile, ModelFileError};
 use crate::networkfile::{self, NetworkFileError};
 use crate::recent::Recent;
 use rooflined_api::NetworkFile;
-use rooflined_core::hardware::{Kind, Registry, registry};
+use rooflined_core::hardware::{Registry, registry};
 use rooflined_core::precision::WeightFormat;
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_models::definition::Definition;
@@ -110,11 +110,12 @@ impl Catalogue {
         let hardware = found.ok_or_else(|| {
             super::hardware::unknown(&self.hardware, Code::UnknownHardware, "hardware", key)
         })?;
-        if hardware.kind == Kind::Cpu {
+        if !hardware.is_described() {
             return Err(Code::InvalidField.at(
                 "hardware",
-                format!("a CPU has to be measured, so {} is predicted on that machine only", hardware.key),
-                "run rooflined there, measure it with rooflinectl calibrate, and ask without naming hardware",
+                format!("{} does not say which CPU it is", hardware.key),
+                "name one that rooflinectl hardware list cpu shows; or run rooflined there, measure it with rooflinectl \
+                 calibrate, and ask without naming hardware",
             ));
         }
         if let Some(snapshot) = self.snapshots.find(|kept| *kept == hardware.key) {

@@ -9,11 +9,12 @@ use super::wanted::Wanted;
 use rooflined_api::{Offload, RecommendRequest, Speculative, Workload};
 use rooflined_core::refusal::{Code, Refusal};
 use rooflined_models::transformer::Phase;
-use rooflined_predict::Engine;
+use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::optimize::{
     Constraint, Constraints, Decision, Miss, Objective, Query, QueryError, WorkForms, decide_while,
 };
 use rooflined_predict::snapshot::Snapshot;
+use rooflined_predict::{Engine, cpu};
 
 /// Engines with a command for their settings; of equals the first is taken.
 pub const COMPARED: [Engine; 6] = [
@@ -286,7 +287,11 @@ pub fn compare(
             return Ok((engine, compared));
         }
     }
-    for engine in allowed.into_iter().filter(|engine| Some(*engine) != named) {
+    // Of a CPU that nobody measured here, only what an engine took on others says how fast it is.
+    let is_known = |engine: &Engine| {
+        !snapshot.is_hypothetical() || snapshot.accelerator == Accelerator::Gpu || cpu::has_costs(*engine)
+    };
+    for engine in allowed.into_iter().filter(|engine| Some(*engine) != named).filter(is_known) {
         match decided(engine) {
             Ok(decided) => compared.push(decided),
             Err(refusal) if refusal.code == Code::Cancelled => return Err(refusal),

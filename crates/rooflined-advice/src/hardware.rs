@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::convert::ceiling;
 use super::words::shorten;
 use rooflined_api::{
-    EstimateAnswer, HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer,
+    CpuPartsAnswer, EstimateAnswer, HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings,
+    NominalModeAnswer,
 };
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::board::identity::of_part_number;
@@ -72,6 +73,13 @@ pub fn unknown(registry: &Registry, code: Code, field: &str, key: &str) -> Refus
             name,
         );
     }
+    if let Some(begins) = line_of_cpus(key) {
+        let line: Vec<&str> = registry.keys().filter(|entry| entry.starts_with(begins)).collect();
+        let near = Near::of(key, line.iter().copied());
+        let nearest = line.iter().take(4).copied().collect::<Vec<_>>().join(", ");
+        let any = if near.is_empty() { format!("the nearest are {nearest}; {OWN}") } else { OWN.to_owned() };
+        return code.at(field, message, near.hint(&any));
+    }
     let near = if is_of_another_maker(key) { Near::default() } else { registry.near(key) };
     if !near.is_empty() {
         return code.at(field, message, near.hint(ALL));
@@ -98,6 +106,34 @@ pub(super) fn other_variants(registry: &Registry, name: &str) -> Option<String> 
     (bare(&own.key) != wanted && !others.is_empty()).then(|| {
         format!("{name} means {} here; to ask about another variant, name it: {}", own.key, others.join(", "))
     })
+}
+
+/// How the keys of the line begin that the name of a CPU belongs to.
+fn line_of_cpus(key: &str) -> Option<&'static str> {
+    const LINES: &[(&str, &str)] = &[
+        ("epyc", "epyc"),
+        ("xeon", "xeon"),
+        ("threadripper", "threadripper"),
+        ("ryzen", "ryzen"),
+        ("ultra", "core-ultra"),
+        ("core", "core"),
+        ("i3", "core"),
+        ("i5", "core"),
+        ("i7", "core"),
+        ("i9", "core"),
+        ("n9", "n1"),
+        ("n2", "n1"),
+        ("raspberry", "raspberry"),
+        ("rpi", "raspberry"),
+        ("rk3", "rk3588"),
+        ("altra", "altra"),
+        ("ampereone", "ampereone"),
+        ("graviton", "graviton"),
+    ];
+    let key = key.to_lowercase();
+    let words: Vec<&str> = key.split(|c: char| !c.is_alphanumeric()).collect();
+    let has = |line: &str| words.iter().any(|word| word.starts_with(line));
+    LINES.iter().find(|(line, _)| has(line)).map(|(_, begins)| *begins)
 }
 
 /// What people call the machine in front of them.
@@ -140,28 +176,8 @@ fn is_of_another_maker(key: &str) -> bool {
     let key = key.to_lowercase();
     let begins = |word: &str| key.split(|c: char| !c.is_alphanumeric()).any(|own| own.starts_with(word));
     [
-        "apple",
-        "mac",
-        "m1",
-        "m2",
-        "m3",
-        "m4",
-        "m5",
-        "amd",
-        "radeon",
-        "rx",
-        "mi2",
-        "mi3",
-        "instinct",
-        "strix",
-        "intel",
-        "arc",
-        "gaudi",
-        "adreno",
-        "tpu",
-        "npu",
-        "raspberry",
-        "rk3",
+        "apple", "mac", "m1", "m2", "m3", "m4", "m5", "amd", "radeon", "rx", "mi2", "mi3", "instinct",
+        "strix", "intel", "arc", "gaudi", "adreno", "tpu", "npu",
     ]
     .into_iter()
     .any(begins)
@@ -180,6 +196,12 @@ fn by_key<T>(values: impl IntoIterator<Item = (Precision, T)>) -> BTreeMap<Strin
 #[must_use]
 pub fn summary(hardware: &Hardware) -> HardwareSummary {
     let peak = |rate: &f64| rate * f64::from(hardware.sm) * hardware.gpu_clock.get();
+    let cpu = hardware.cpu.as_ref();
+    let rates = hardware.rates.iter().map(|(name, rate)| (*name, peak(rate)));
+    let of_cpu = cpu.into_iter().flat_map(|cpu| {
+        let clocks = f64::from(cpu.cores) * cpu.clock_hz;
+        cpu.rates().into_iter().map(move |(name, rate)| (name, rate * clocks))
+    });
     HardwareSummary {
         key: hardware.key.clone(),
         name: hardware.name.clone(),
@@ -187,7 +209,9 @@ pub fn summary(hardware: &Hardware) -> HardwareSummary {
         sm: Some(hardware.sm).filter(|sm| *sm > 0),
         gpu_clock_hz: positive(hardware.gpu_clock.get()),
         bandwidth_bytes_per_s: positive(hardware.bandwidth.get()),
-        compute_flops_per_s: by_key(hardware.rates.iter().map(|(name, rate)| (*name, peak(rate)))),
+        cores: cpu.map(|cpu| cpu.cores),
+        cpu_clock_hz: cpu.map(|cpu| cpu.clock_hz),
+        compute_flops_per_s: by_key(rates.chain(of_cpu)),
         memory_bytes: hardware.memory.map(Bytes::get),
         modes: hardware.modes.iter().map(|mode| mode.name.clone()).collect(),
     }
@@ -250,7 +274,17 @@ pub fn entry(hardware: &Hardware) -> HardwareAnswer {
         memory_bytes: hardware.memory.map(Bytes::get),
         tdp_w: hardware.tdp.map(Watts::get),
         min_power_limit_w: hardware.min_power_limit.map(Watts::get),
-        ceilings: gpu.then(|| nominal_ceilings(&datasheet(hardware, &OperatingPoint::default()))),
+        cpu: hardware.cpu.as_ref().map(|cpu| CpuPartsAnswer {
+            cores: cpu.cores,
+            threads: cpu.threads,
+            clock_hz: cpu.clock_hz,
+            fp32_per_clock: cpu.fp32_per_clock,
+            cache_bytes: cpu.cache_bytes,
+            features: cpu.features.clone(),
+        }),
+        ceilings: hardware
+            .is_described()
+            .then(|| nominal_ceilings(&datasheet(hardware, &OperatingPoint::default()))),
         modes: hardware.modes.iter().map(|mode| nominal_mode(hardware, mode)).collect(),
         marketing: hardware.marketing.clone(),
         sources: hardware.sources.clone(),

@@ -29,6 +29,10 @@ pub struct HardwareSummary {
     pub sm: Option<u32>,
     /// Reference clock of the GPU.
     pub gpu_clock_hz: Option<f64>,
+    /// Physical cores of a CPU that an engine's threads use; `null` for a GPU.
+    pub cores: Option<u32>,
+    /// Clock of these cores when all of them compute; `null` for a GPU.
+    pub cpu_clock_hz: Option<f64>,
     /// Nominal memory bandwidth of the data sheet.
     pub bandwidth_bytes_per_s: Option<f64>,
     /// Dense peak by precision at the reference clock.
@@ -80,7 +84,9 @@ pub struct HardwareAnswer {
     pub tdp_w: Option<f64>,
     /// Least power limit that its driver sets; `null` where nobody published it.
     pub min_power_limit_w: Option<f64>,
-    /// Ceilings at the reference clocks; `null` for a CPU, which has to be measured.
+    /// The CPU, where it is the accelerator and its data sheet is known.
+    pub cpu: Option<CpuPartsAnswer>,
+    /// Ceilings at the reference clocks; `null` for a CPU that has to be measured.
     pub ceilings: Option<NominalCeilings>,
     /// The vendor's power modes, the default first.
     pub modes: Vec<NominalModeAnswer>,
@@ -90,6 +96,24 @@ pub struct HardwareAnswer {
     pub sources: BTreeMap<String, String>,
     /// Figures that circulate and are wrong, and what contradicts them.
     pub notes: Vec<String>,
+}
+
+/// A CPU by its data sheet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
+pub struct CpuPartsAnswer {
+    /// Physical cores that an engine's threads use: of two kinds, the fast ones.
+    pub cores: u32,
+    /// Logical CPUs.
+    pub threads: u32,
+    /// Highest clock of these cores when all of them compute.
+    pub clock_hz: f64,
+    /// Single-precision operations of a core and clock; a multiply-add is two.
+    pub fp32_per_clock: f64,
+    /// Size of the last-level cache.
+    pub cache_bytes: Option<f64>,
+    /// Instruction-set flags that decide which kernels run.
+    pub features: Vec<String>,
 }
 
 /// A power mode as the vendor ships it.

@@ -56,7 +56,9 @@ pub use explain::{
     Unseen,
 };
 pub use formats::{FormatAnswer, FormatsAnswer};
-pub use hardware::{HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer};
+pub use hardware::{
+    CpuPartsAnswer, HardwareAnswer, HardwareListAnswer, HardwareSummary, NominalCeilings, NominalModeAnswer,
+};
 pub use measure::{
     MeasureAnswer, MeasureRequest, MeasuredModel, MeasuredNetwork, MeasuredOp, MeasuredPowerAnswer,
     MeasuredRow, ModelKind, NetworkKind,

@@ -4,6 +4,7 @@
 //! same shape. Peak rates are stored per SM and clock, so that a power mode, which gates SMs
 //! and caps clocks, has ceilings without anybody having written them down.
 
+mod cpu_parts;
 mod fitted;
 mod parse;
 mod parts;
@@ -19,6 +20,7 @@ use crate::keyed;
 use crate::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Hertz, Watts};
 
+pub use cpu_parts::CpuParts;
 pub use parts::{GpuInstance, GpuParts, MIG, UNLISTED_GPU};
 pub use registry::{Registry, declare, known, registry};
 
@@ -29,7 +31,7 @@ keyed! {
         Integrated = "integrated",
         /// A card with its own memory.
         Discrete = "discrete",
-        /// No GPU: the CPU is the accelerator, and its ceilings have to be measured.
+        /// No GPU: the CPU is the accelerator. Without a description of it, its ceilings have to be measured.
         Cpu = "cpu",
     }
 }
@@ -112,11 +114,11 @@ pub struct Hardware {
     pub gpu_clock: Hertz,
     /// Dense operations (multiply and add are two) per SM and clock; a precision that is not listed has no unit.
     pub rates: BTreeMap<Precision, f64>,
-    /// Width of the memory interface; 0 for a CPU, where it has to be measured.
+    /// Width of the memory interface; 0 where it is not known.
     pub bus_bits: u32,
     /// Highest memory clock; bandwidth is bus_bits / 8 x 2 x this. `None` for a part whose bandwidth is given as such.
     pub memory_clock: Option<Hertz>,
-    /// Nominal bandwidth at the highest memory clock. Zero for a CPU.
+    /// Nominal bandwidth at the highest memory clock. Zero for a CPU that nothing describes.
     pub bandwidth: BytesPerSecond,
     /// Limit on the bandwidth that the SMs draw; `None` where nothing is known of it.
     pub sm_pull: Option<SmPull>,
@@ -125,6 +127,8 @@ pub struct Hardware {
     pub memory: Option<Bytes>,
     /// Power limit.
     pub tdp: Option<Watts>,
+    /// The CPU where it is the accelerator and its data sheet is known.
+    pub cpu: Option<CpuParts>,
     /// The least that its driver sets; `None` where nobody published it.
     pub min_power_limit: Option<Watts>,
     /// Modes as the vendor ships them, the default first.
@@ -138,6 +142,12 @@ pub struct Hardware {
 }
 
 impl Hardware {
+    /// Whether its data sheet says enough for ceilings; a CPU without one has to be measured.
+    #[must_use]
+    pub const fn is_described(&self) -> bool {
+        !matches!(self.kind, Kind::Cpu) || self.cpu.is_some()
+    }
+
     /// The mode of that name, upper and lower case and a leading `MODE_` alike; failing that, of that number if only
     /// one has it; failing that, the only one whose name begins so: `MAXN` is `MAXN_SUPER` where that is the one there is.
     #[must_use]

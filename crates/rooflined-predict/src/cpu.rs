@@ -439,7 +439,7 @@ impl Work {
     #[must_use]
     pub fn floor(&self, machine: &Machine, roofline: &Roofline) -> Seconds {
         self.bounded(
-            machine.read_rate(Bytes(self.least_bytes)).max(roofline.bandwidth.value),
+            machine.read_rate(Bytes(self.least_bytes)).max(roofline.physical_bandwidth()),
             machine,
             roofline,
             false,
@@ -451,7 +451,12 @@ impl Work {
     pub fn fastest(&self, machine: &Machine, roofline: &Roofline) -> Seconds {
         let open = roofline.bandwidth.high / roofline.bandwidth.value;
         let cached = machine.read_rate(Bytes(self.least_bytes / 2.0)) * open;
-        self.bounded(cached.max(roofline.bandwidth.high), machine, roofline, true)
+        self.bounded(
+            cached.max(roofline.bandwidth.high).max(roofline.physical_bandwidth()),
+            machine,
+            roofline,
+            true,
+        )
     }
 
     fn bounded(&self, rate: BytesPerSecond, machine: &Machine, roofline: &Roofline, high: bool) -> Seconds {

@@ -13,10 +13,10 @@
 use std::collections::BTreeMap;
 
 use super::point::Point;
-use super::{Ceiling, Provenance, Roofline};
+use super::{BandwidthPoint, Ceiling, Provenance, Roofline};
 use crate::board::OperatingPoint;
-use crate::hardware::{Hardware, Kind, NominalMode};
-use crate::units::{BytesPerSecond, FlopsPerSecond, Hertz, Seconds};
+use crate::hardware::{CpuParts, Hardware, Kind, NominalMode};
+use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Seconds};
 
 /// Reads reach this part of the memory's nominal bandwidth at least: 84 % (H200), 86 % (H100, AGX Orin), 93 % (GB10)
 /// and 95 % (Thor) have been measured, and generic kernels on GB10 stay at 79 %.
@@ -38,6 +38,14 @@ const CPU_BANDWIDTH: Ceiling<BytesPerSecond> = Ceiling {
     high: BytesPerSecond(400e9),
     provenance: Provenance::Prior,
 };
+/// Part of the nominal bandwidth that all threads of a CPU read: the least, the usual, the most.
+const CPU_READ: (f64, f64, f64) = (0.55, 0.75, 0.95);
+/// Bytes that one core reads of main memory in a clock: some 15 to 25 GB/s on servers, 35 on desktops.
+const CPU_CORE_READ: f64 = 7.0;
+/// As many cores as would fill the memory one by one, times this, do so together.
+const CORES_TO_FILL: f64 = 1.5;
+/// Bytes that a core reads of the last-level cache in a clock.
+const CACHE_READ: f64 = 8.0;
 /// Waking threads on an idle or a busy machine.
 const CPU_LAUNCH: Ceiling<Seconds> = launch(5e-6, 0.5e-6, 100e-6);
 
@@ -53,11 +61,14 @@ const fn between<R: Copy>(low: R, value: R, high: R) -> Ceiling<R> {
 /// that is asleep), is the hardware's own highest; a clock above that is taken as given, because boards are seen to
 /// run there. Idle clocks must not be passed: nothing tells them from those under load.
 ///
-/// For a CPU these are guesses of provenance prior, without any compute ceiling: it has to be measured.
+/// For a CPU that nothing describes these are guesses of provenance prior, without any compute ceiling: it has to be measured.
 #[must_use]
 pub fn datasheet(hardware: &Hardware, point: &OperatingPoint) -> Roofline {
     if hardware.kind == Kind::Cpu {
-        return unmeasured_cpu(point);
+        return match &hardware.cpu {
+            Some(cpu) => described_cpu(hardware, cpu, point),
+            None => unmeasured_cpu(point),
+        };
     }
     let at = Point::of(point, hardware);
     let (memory, pull) = (memory_limit(hardware, &at), pull_limit(hardware, &at));
@@ -183,6 +194,52 @@ fn launch_at(hardware: &Hardware, at: &Point) -> Ceiling<Seconds> {
         Kind::Integrated | Kind::Cpu => LAUNCH_INTEGRATED,
     };
     full.map(|time| time * (hardware.gpu_clock / at.gpu_clock))
+}
+
+/// A CPU by its data sheet with all its cores at its own clock, whose threads read less than its memory gives and one of them less
+/// than all. [`to_clock`](super::scaling::to_clock) makes of it what fewer cores and other clocks do.
+fn described_cpu(hardware: &Hardware, cpu: &CpuParts, point: &OperatingPoint) -> Roofline {
+    let nominal = hardware.memory_bandwidth(point.memory_clock);
+    let (least, usual, most) = CPU_READ;
+    let bandwidth = between(nominal * least, nominal * usual, nominal * most);
+    let cores = f64::from(cpu.cores.max(1));
+    let compute = cpu.rates().into_iter().map(|(precision, rate)| {
+        let peak = FlopsPerSecond(rate * cores * cpu.clock_hz);
+        (precision, between(peak * LEAST_COMPUTE, peak, peak * BOOST))
+    });
+    Roofline {
+        bandwidth,
+        memory_limit: Some(between(bandwidth.low, nominal, nominal)),
+        pull_limit: None,
+        curve: reads_of_cpu(cpu, bandwidth.value),
+        copy: None,
+        triad: None,
+        compute: compute.collect(),
+        launch: CPU_LAUNCH,
+        ramp: Seconds::ZERO,
+        workers: cpu.cores,
+        clock: Some(cpu.clock()),
+    }
+}
+
+/// What one core reads, what as many as it takes to fill the memory do, and all; and what all read of the caches.
+fn reads_of_cpu(cpu: &CpuParts, all: BytesPerSecond) -> Vec<BandwidthPoint> {
+    let cache = cpu.cache_bytes.unwrap_or(0.0);
+    let point = |working_set: f64, threads: u32, read: BytesPerSecond| BandwidthPoint {
+        working_set: Bytes(working_set),
+        threads,
+        read,
+    };
+    let one = all.min(BytesPerSecond(CPU_CORE_READ * cpu.clock_hz));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few dozen cores")]
+    let enough = ((all / one * CORES_TO_FILL).ceil() as u32).min(cpu.cores);
+    let memory = (cache * 4.0).max(1e9);
+    let mut reads = vec![point(memory, cpu.cores, all)];
+    reads.extend((enough < cpu.cores).then(|| point(memory, enough, all)));
+    reads.extend((cpu.cores > 1).then(|| point(memory, 1, one)));
+    let cached = BytesPerSecond(CACHE_READ * f64::from(cpu.cores) * cpu.clock_hz).max(all);
+    reads.extend((cache > 0.0).then(|| point(cache / 2.0, cpu.cores, cached)));
+    reads
 }
 
 fn unmeasured_cpu(point: &OperatingPoint) -> Roofline {

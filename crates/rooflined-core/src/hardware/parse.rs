@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Hardware, Kind, NominalMode, SmPull};
+use super::{CpuParts, Hardware, Kind, NominalMode, SmPull};
 use crate::document::{Document, DocumentError, read};
 use crate::near::Near;
 use crate::precision::Precision;
@@ -39,6 +39,7 @@ struct File {
     notes: Vec<String>,
     flops_per_sm_clock: BTreeMap<Precision, f64>,
     sm_pull: Option<SmPull>,
+    cpu: Option<CpuParts>,
     modes: Vec<NominalMode>,
     marketing: BTreeMap<String, f64>,
     sources: BTreeMap<String, Source>,
@@ -112,6 +113,15 @@ impl File {
             ("name", "what people call it"),
             ("kind", "integrated, discrete or cpu"),
         ];
+        let has = |key: &str| document.root().contains_key(key);
+        // A CPU of which nothing is said is measured; of one that is described, everything is asked that a prediction needs.
+        let has_bandwidth = has("bandwidth_bytes_per_s") || has("bus_bits") && has("memory_clock_hz");
+        if self.cpu.is_some() && !has_bandwidth {
+            required
+                .push(("bandwidth_bytes_per_s", "give it, or bus_bits (64 x channels) and memory_clock_hz"));
+        } else if self.kind == Some(Kind::Cpu) && has_bandwidth {
+            required.push(("cpu", "its cores, threads, clock_hz, fp32_per_clock and features"));
+        }
         if self.kind.is_some_and(|kind| kind != Kind::Cpu) {
             required.extend([
                 ("sm", "how many SMs (or other units) compute"),
@@ -177,6 +187,12 @@ impl File {
         }
         for (precision, rate) in &self.flops_per_sm_clock {
             check_number(document, &format!("flops_per_sm_clock.{precision}"), Some(*rate), &RATES);
+        }
+        if let Some(cpu) = &self.cpu {
+            check_cpu(document, cpu);
+            if self.kind.is_some_and(|kind| kind != Kind::Cpu) {
+                document.report("cpu", "`cpu` is for entries whose kind is `cpu`; leave it out".to_owned());
+            }
         }
         if let Some(SmPull { bytes_per_clock, low, high }) = self.sm_pull {
             check_number(document, "sm_pull.bytes_per_clock", Some(bytes_per_clock), &PULLS);
@@ -322,6 +338,7 @@ impl File {
             l2: self.l2_bytes.map(Bytes),
             memory: self.memory_bytes.map(Bytes),
             tdp: self.tdp_w.map(Watts),
+            cpu: self.cpu,
             min_power_limit: self.min_power_limit_w.map(Watts),
             modes: self.modes,
             marketing: self.marketing,
@@ -337,6 +354,21 @@ fn source_offset(document: &Document<'_>, field: &str) -> Option<usize> {
         table.get(key)?.get_ref().as_table()?.get(part)
     };
     Some(table.get(field).or_else(part)?.span().start)
+}
+
+fn check_cpu(document: &mut Document<'_>, cpu: &CpuParts) {
+    check_whole(document, "cpu.cores", Some(cpu.cores), &(1..=4096));
+    check_whole(document, "cpu.threads", Some(cpu.threads), &(cpu.cores.max(1)..=16_384));
+    check_number(document, "cpu.clock_hz", Some(cpu.clock_hz), &CLOCKS);
+    check_number(document, "cpu.fp32_per_clock", Some(cpu.fp32_per_clock), &(1.0..=1024.0));
+    check_number(document, "cpu.cache_bytes", cpu.cache_bytes, &(1024.0..=1e11));
+    let known: Vec<&str> = CpuParts::known_features().collect();
+    for feature in cpu.features.iter().filter(|feature| !known.contains(&feature.as_str())) {
+        let near = Near::of(feature, known.iter().copied()).written("`", "`");
+        let shown: String = feature.chars().take(40).collect();
+        let hint = near.or(&format!("expected some of {}", known.join(", ")));
+        document.report("cpu.features", format!("unknown feature `{shown}`; {hint}"));
+    }
 }
 
 fn check_whole(document: &mut Document<'_>, path: &str, whole: Option<u32>, range: &RangeInclusive<u32>) {
@@ -378,6 +410,8 @@ fn unit_of(path: &str) -> &'static str {
         _ if path.ends_with("_hz") => " Hz",
         _ if path.ends_with("_bytes") => " bytes",
         _ if path.ends_with("_w") => " W",
+        "cpu.fp32_per_clock" => " operations per core and clock",
+        "cpu.cores" | "cpu.threads" => "",
         _ if path.starts_with("sm_pull.") => " bytes per SM and clock",
         _ => " operations per SM and clock",
     }

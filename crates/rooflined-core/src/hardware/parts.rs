@@ -188,6 +188,7 @@ impl Hardware {
             l2: None,
             memory: parts.memory,
             tdp: None,
+            cpu: None,
             min_power_limit: None,
             modes: Vec::new(),
             dla_cores: 0,

@@ -57,25 +57,32 @@ fn board(hardware: &Hardware) -> Board {
         machine: Reading::absent(&reason),
         module: Reading::absent(&reason),
         l4t: Reading::absent(&reason),
-        cpu: Cpu {
-            model: Reading::absent(&reason),
-            architecture: String::new(),
-            logical: hardware.modes.iter().map(|mode| mode.cores_online).max().unwrap_or(0),
-            cores: Reading::absent(&reason),
-            kinds: Vec::new(),
-            max_clock: Reading::absent(&reason),
-            caches: Vec::new(),
-            features: Vec::new(),
+        cpu: hardware.cpu.as_ref().map_or_else(
+            || Cpu {
+                model: Reading::absent(&reason),
+                architecture: String::new(),
+                logical: hardware.modes.iter().map(|mode| mode.cores_online).max().unwrap_or(0),
+                cores: Reading::absent(&reason),
+                kinds: Vec::new(),
+                max_clock: Reading::absent(&reason),
+                caches: Vec::new(),
+                features: Vec::new(),
+            },
+            |cpu| cpu.on_board(&hardware.name),
+        ),
+        gpu: if hardware.kind == Kind::Cpu {
+            Reading::absent(&reason)
+        } else {
+            Reading::Known(Gpu {
+                name: Reading::Known(hardware.name.clone()),
+                driver: GpuDriver::Nvml,
+                sm_total: Reading::Known(hardware.sm),
+                max_clock: Reading::Known(hardware.gpu_clock),
+                clocks: Vec::new(),
+                driver_version: Reading::absent(&reason),
+                parts: Default::default(),
+            })
         },
-        gpu: Reading::Known(Gpu {
-            name: Reading::Known(hardware.name.clone()),
-            driver: GpuDriver::Nvml,
-            sm_total: Reading::Known(hardware.sm),
-            max_clock: Reading::Known(hardware.gpu_clock),
-            clocks: Vec::new(),
-            driver_version: Reading::absent(&reason),
-            parts: Default::default(),
-        }),
         memory_clock_max: hardware.memory_clock,
         modes,
         memory_total: memory(hardware)
@@ -103,8 +110,8 @@ fn state(hardware: &Hardware) -> BoardState {
 }
 
 impl Snapshot {
-    /// What the data sheet says of `hardware` in its fastest mode. The snapshot of a CPU has no compute ceilings: they
-    /// have to be measured.
+    /// What the data sheet says of `hardware` in its fastest mode. The snapshot of a CPU that nothing describes has no compute
+    /// ceilings: they have to be measured.
     #[must_use]
     pub fn hypothetical(hardware: Arc<Hardware>) -> Self {
         let (board, state) = (board(&hardware), state(&hardware));

@@ -271,9 +271,8 @@ impl Snapshot {
         }
         let of = &self.board.cpu;
         let regime = self.calibration.as_ref().and_then(CalibrationRecord::current);
-        let flops_per_cycle = regime
-            .map(|regime| &regime.roofline)
-            .and_then(|roofline| cpu::fp32_per_cycle(roofline, roofline.workers.min(self.physical_cores())));
+        let roofline = regime.map_or(&self.roofline, |regime| &regime.roofline);
+        let flops_per_cycle = cpu::fp32_per_cycle(roofline, roofline.workers.min(self.physical_cores()));
         let far = match &self.reference {
             Some(reading) => regime_key(&reading.reference) == "far",
             None => regime.is_some_and(|regime| regime.key == "far"),
