@@ -146,7 +146,7 @@ fn compared(catalogue: &Catalogue, hardware: &str, model: &str) -> Vec<(String, 
 }
 
 #[test]
-fn no_engine_is_certainly_better_than_the_chosen_one_and_none_that_may_be_as_good_loses_less() {
+fn the_chosen_engine_is_as_good_as_the_safest_within_a_twentieth_and_of_equals_loses_least() {
     let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
     let (mut questions, mut moved) = (0, 0);
     for hardware in [
@@ -156,23 +156,27 @@ fn no_engine_is_certainly_better_than_the_chosen_one_and_none_that_may_be_as_goo
         "gb10",
         "rtx-4090",
         "h100-sxm",
+        "raspberry-pi-5",
+        "n100",
+        "epyc-9654",
     ] {
         for model in ["llama-3.2-1b", "qwen3-4b", "llama-3.1-8b", "qwen3-30b-a3b"] {
             let engines = compared(&catalogue, hardware, model);
             let [(chosen, expected, _, loss), others @ ..] = engines.as_slice() else { continue };
             let careful = engines.iter().filter(|(.., other)| *other <= 0.05 || *loss > 0.05);
-            let best = careful.map(|(_, _, high, _)| *high).fold(f64::INFINITY, f64::min);
+            let safest = careful.min_by(|(_, _, one, _), (_, _, other, _)| one.total_cmp(other)).unwrap().1;
+            assert!(*expected <= safest * 1.05, "{model} on {hardware}: {chosen} {expected} {safest}");
             for (other, value, high, other_loss) in others {
                 let what = format!("{model} on {hardware}: {chosen} and {other}");
                 let is_lossy = *other_loss > 0.05 && *loss <= 0.05;
                 assert!(expected <= high || is_lossy, "{what}");
-                assert!(*value > best || *loss <= other_loss.max(0.01) || is_lossy, "{what}");
+                assert!(*value > safest * 1.05 || *loss <= other_loss.max(0.01) || is_lossy, "{what}");
                 moved += usize::from(value < expected);
             }
             questions += 1;
         }
     }
-    assert!(questions >= 20 && moved > 0, "{questions} {moved}");
+    assert!(questions >= 30 && moved > 0, "{questions} {moved}");
 }
 
 /// Neither MLC nor TensorRT-Edge-LLM builds gpt-oss, whatever it is stored as.

@@ -35,6 +35,9 @@ const USUAL_LOSS: f64 = 0.05;
 /// Losses below this are as good as none: nobody would wait longer for the difference.
 const SAME_LOSS: f64 = 0.01;
 
+/// What is worse by no more than this is as good, if it loses less quality.
+const AS_GOOD: f64 = 0.05;
+
 /// Most tokens drafted where the request leaves it open: no published sweep has its best beyond 7.
 const MOST_DRAFTED: u64 = 8;
 
@@ -128,21 +131,31 @@ impl Place {
         missed.then(self.factor.total_cmp(&other.factor)).then(value(self).total_cmp(&value(other)))
     }
 
+    /// Whether it meets the limits as `best` does, and its middle is at most `most`.
+    fn is_like(&self, best: &Self, most: f64) -> bool {
+        (self.misses, self.is_lossy, self.factor) == (best.misses, best.is_lossy, best.factor)
+            && self.expected <= most
+    }
+
     /// Whether it may be as good as `best`: its middle lies within the interval of that.
     fn may_equal(&self, best: &Self) -> bool {
-        (self.misses, self.is_lossy, self.factor) == (best.misses, best.is_lossy, best.factor)
-            && self.expected <= best.at_worst
+        self.is_like(best, best.at_worst)
+    }
+
+    /// Whether it is as good as `best` but for [`AS_GOOD`]. A rate counts below zero.
+    fn is_as_good(&self, best: &Self) -> bool {
+        self.is_like(best, best.expected + AS_GOOD * best.expected.abs())
     }
 }
 
 /// Puts engines in order, the best first. Some are known from other machines only, so the worse end of each interval counts. Of
-/// those that may be as good as the best, the one that loses least quality comes first.
+/// those that are as good as the best, the one that loses least quality comes first.
 fn rank(compared: Vec<Compared>) -> Vec<Compared> {
     let mut all: Vec<_> = compared.into_iter().map(|of| (of.place(), of)).collect();
     all.sort_by(|(place, _), (other, _)| place.order(other, |place| place.at_worst));
     let Some((best, _)) = all.first() else { return Vec::new() };
     let best = *best;
-    let equals = all.iter().enumerate().filter(|(_, (place, _))| place.may_equal(&best));
+    let equals = all.iter().enumerate().filter(|(_, (place, _))| place.is_as_good(&best));
     let least = equals.min_by(|(_, (place, _)), (_, (other, _))| place.loss.total_cmp(&other.loss));
     if let Some(first) = least.map(|(index, _)| index) {
         all[..=first].rotate_right(1);
@@ -153,13 +166,10 @@ fn rank(compared: Vec<Compared>) -> Vec<Compared> {
     let rival = rivals.min_by(|(place, _), (other, _)| place.expected.total_cmp(&other.expected));
     let note = rival.map(|(place, of)| {
         let engine = of.engine.key();
-        if chosen.loss < place.loss {
-            format!("{engine} may be as good or better: the intervals overlap, but it loses more quality")
-        } else {
-            format!("{engine} may be as good or better: the intervals overlap, but less is known of it")
-        }
+        let but = if chosen.loss < place.loss { "it loses more quality" } else { "less is known of it" };
+        format!("{engine} may be as good or better: the intervals overlap, but {but}")
     });
-    // It would be chosen: of those whose intervals overlap, the one that loses less is.
+    // It would be chosen if its loss were usual.
     let lossy = all[1..].iter().filter(|(place, _)| {
         place.is_lossy && !chosen.is_lossy && place.misses == 0 && place.at_worst < chosen.expected
     });
