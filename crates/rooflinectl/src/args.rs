@@ -965,7 +965,7 @@ pub enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum HardwareCommand {
-    /// List all entries, or those whose name contains WORD
+    /// List all entries, or those whose name or kind contains WORD
     #[command(after_help = examples::of("hardware list"))]
     List {
         /// Part of a name, such as nano

@@ -245,7 +245,7 @@ fn what_cannot_be_supposed_says_why() {
     }
     let (exit, errors) = bad(nowhere.path(), &["predict", "gemv", "1", "1", "--hardware", "cpu"]);
     assert_eq!(exit, 2);
-    contains(&errors, &["has to be measured", "rooflinectl calibrate"]);
+    contains(&errors, &["does not say which CPU", "hardware list cpu", "rooflinectl calibrate"]);
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn what_a_stranger_reports_moves_the_stranger_alone() {
     let own = predicted(STRANGER);
     let slower = own["time_s"]["value"].as_f64().unwrap() * rate;
     // How far one report that is thirty times off moves its reporter depends on how well engines on this processor are known.
-    assert!((2.0..45.0).contains(&slower), "{slower} times as slow: {own}");
+    assert!((1.1..45.0).contains(&slower), "{slower} times as slow: {own}");
     assert_eq!((own["reports"]["scope"].as_str(), own["reports"]["own"].as_u64()), (Some("own"), Some(1)));
 
     // A thousand, each a little different.
