@@ -64,13 +64,11 @@ macro_rules! float_sums {
         type Sum = float32x4_t;
         #[inline(always)]
         unsafe fn zero() -> float32x4_t {
-            // SAFETY: NEON is the baseline.
-            unsafe { vdupq_n_f32(0.0) }
+            vdupq_n_f32(0.0)
         }
         #[inline(always)]
         unsafe fn add(a: float32x4_t, b: float32x4_t) -> float32x4_t {
-            // SAFETY: NEON is the baseline.
-            unsafe { vaddq_f32(a, b) }
+            vaddq_f32(a, b)
         }
     };
 }
@@ -81,18 +79,16 @@ macro_rules! integer_sums {
         type Sum = int32x4_t;
         #[inline(always)]
         unsafe fn zero() -> int32x4_t {
-            // SAFETY: NEON is the baseline.
-            unsafe { vdupq_n_s32(0) }
+            vdupq_n_s32(0)
         }
         #[inline(always)]
         unsafe fn add(a: int32x4_t, b: int32x4_t) -> int32x4_t {
-            // SAFETY: NEON is the baseline.
-            unsafe { vaddq_s32(a, b) }
+            vaddq_s32(a, b)
         }
         #[inline(always)]
         unsafe fn finish(task: &Task, row: usize, column: usize, sum: int32x4_t) -> f32 {
             // SAFETY: row and column lie inside the task; nothing was added to the weights.
-            unsafe { rescale(task, row, column, vaddvq_s32(sum), 0) }
+            rescale(task, row, column, vaddvq_s32(sum), 0)
         }
     };
 }
@@ -107,17 +103,17 @@ impl Steps for Fp32 {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> float32x4_t {
         // SAFETY: a step is left in the row.
-        unsafe { vld1q_f32(p.cast()) }
+        vld1q_f32(p.cast())
     }
     #[inline(always)]
     unsafe fn load_some(p: *const u8, left: usize) -> float32x4_t {
         // SAFETY: a vector of bytes.
-        unsafe { vld1q_f32(padded_copy::<16>(p, left).as_ptr().cast()) }
+        vld1q_f32(padded_copy::<16>(p, left).as_ptr().cast())
     }
     #[inline(always)]
     unsafe fn dot(sum: float32x4_t, w: float32x4_t, task: &Task, column: usize, at: usize) -> float32x4_t {
         // SAFETY: as many activations as weights are left.
-        unsafe { vfmaq_f32(sum, w, vld1q_f32(task.x.add(column * task.k + at / 4))) }
+        vfmaq_f32(sum, w, vld1q_f32(task.x.add(column * task.k + at / 4)))
     }
     #[inline(always)]
     unsafe fn dot_some(
@@ -129,15 +125,12 @@ impl Steps for Fp32 {
         left: usize,
     ) -> float32x4_t {
         // SAFETY: only activations that are left are copied.
-        unsafe {
-            let x = padded_copy::<16>(task.x.add(column * task.k + at / 4).cast(), left);
-            vfmaq_f32(sum, w, vld1q_f32(x.as_ptr().cast()))
-        }
+        let x = padded_copy::<16>(task.x.add(column * task.k + at / 4).cast(), left);
+        vfmaq_f32(sum, w, vld1q_f32(x.as_ptr().cast()))
     }
     #[inline(always)]
     unsafe fn finish(_: &Task, _: usize, _: usize, sum: float32x4_t) -> f32 {
-        // SAFETY: NEON is the baseline.
-        unsafe { vaddvq_f32(sum) }
+        vaddvq_f32(sum)
     }
 }
 
@@ -154,11 +147,9 @@ impl Widen for Fp16 {
     unsafe fn widen(bits: uint16x8_t) -> [float32x4_t; 2] {
         let (low, high);
         // SAFETY: conversion of half precision is part of the baseline, unlike arithmetic.
-        unsafe {
-            asm!("fcvtl {low:v}.4s, {bits:v}.4h", "fcvtl2 {high:v}.4s, {bits:v}.8h",
-                low = out(vreg) low, high = lateout(vreg) high, bits = in(vreg) bits,
-                options(pure, nomem, nostack, preserves_flags));
-        }
+        asm!("fcvtl {low:v}.4s, {bits:v}.4h", "fcvtl2 {high:v}.4s, {bits:v}.8h",
+            low = out(vreg) low, high = lateout(vreg) high, bits = in(vreg) bits,
+            options(pure, nomem, nostack, preserves_flags));
         [low, high]
     }
 }
@@ -166,12 +157,9 @@ impl Widen for Fp16 {
 impl Widen for Bf16 {
     #[inline(always)]
     unsafe fn widen(bits: uint16x8_t) -> [float32x4_t; 2] {
-        // SAFETY: NEON is the baseline.
-        unsafe {
-            let low = vshll_n_u16::<16>(vget_low_u16(bits));
-            let high = vshll_high_n_u16::<16>(bits);
-            [vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)]
-        }
+        let low = vshll_n_u16::<16>(vget_low_u16(bits));
+        let high = vshll_high_n_u16::<16>(bits);
+        [vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)]
     }
 }
 
@@ -185,20 +173,18 @@ impl<W: Widen> Steps for Float16<W> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a step is left in the row.
-        unsafe { W::widen(vld1q_u16(p.cast())) }
+        W::widen(vld1q_u16(p.cast()))
     }
     #[inline(always)]
     unsafe fn load_some(p: *const u8, left: usize) -> Self::Weights {
         // SAFETY: a vector of bytes.
-        unsafe { W::widen(vld1q_u16(padded_copy::<16>(p, left).as_ptr().cast())) }
+        W::widen(vld1q_u16(padded_copy::<16>(p, left).as_ptr().cast()))
     }
     #[inline(always)]
     unsafe fn dot(sum: float32x4_t, w: Self::Weights, task: &Task, column: usize, at: usize) -> float32x4_t {
         // SAFETY: as many activations as weights are left.
-        unsafe {
-            let x = task.x.add(column * task.k + at / 2);
-            vfmaq_f32(vfmaq_f32(sum, w[0], vld1q_f32(x)), w[1], vld1q_f32(x.add(4)))
-        }
+        let x = task.x.add(column * task.k + at / 2);
+        vfmaq_f32(vfmaq_f32(sum, w[0], vld1q_f32(x)), w[1], vld1q_f32(x.add(4)))
     }
     #[inline(always)]
     unsafe fn dot_some(
@@ -210,16 +196,13 @@ impl<W: Widen> Steps for Float16<W> {
         left: usize,
     ) -> float32x4_t {
         // SAFETY: only activations that are left are copied.
-        unsafe {
-            let x = padded_copy::<32>(task.x.add(column * task.k + at / 2).cast(), 2 * left);
-            let x: *const f32 = x.as_ptr().cast();
-            vfmaq_f32(vfmaq_f32(sum, w[0], vld1q_f32(x)), w[1], vld1q_f32(x.add(4)))
-        }
+        let x = padded_copy::<32>(task.x.add(column * task.k + at / 2).cast(), 2 * left);
+        let x: *const f32 = x.as_ptr().cast();
+        vfmaq_f32(vfmaq_f32(sum, w[0], vld1q_f32(x)), w[1], vld1q_f32(x.add(4)))
     }
     #[inline(always)]
     unsafe fn finish(_: &Task, _: usize, _: usize, sum: float32x4_t) -> f32 {
-        // SAFETY: NEON is the baseline.
-        unsafe { vaddvq_f32(sum) }
+        vaddvq_f32(sum)
     }
 }
 
@@ -233,28 +216,25 @@ impl Steps for Bf16Dot {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> uint16x8_t {
         // SAFETY: a step is left in the row.
-        unsafe { vld1q_u16(p.cast()) }
+        vld1q_u16(p.cast())
     }
     #[inline(always)]
     unsafe fn load_some(p: *const u8, left: usize) -> uint16x8_t {
         // SAFETY: a vector of bytes.
-        unsafe { vld1q_u16(padded_copy::<16>(p, left).as_ptr().cast()) }
+        vld1q_u16(padded_copy::<16>(p, left).as_ptr().cast())
     }
     #[inline(always)]
     unsafe fn dot(sum: float32x4_t, w: uint16x8_t, task: &Task, column: usize, at: usize) -> float32x4_t {
         let mut sum = sum;
         // SAFETY: the column is padded; the entry has checked for bf16.
-        unsafe {
-            let x = vld1q_u16(task.column(column).values.add(at).cast());
-            asm!("bfdot {s:v}.4s, {w:v}.8h, {x:v}.8h", s = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
-                options(pure, nomem, nostack, preserves_flags));
-        }
+        let x = vld1q_u16(task.column(column).values.add(at).cast());
+        asm!("bfdot {s:v}.4s, {w:v}.8h, {x:v}.8h", s = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
+            options(pure, nomem, nostack, preserves_flags));
         sum
     }
     #[inline(always)]
     unsafe fn finish(_: &Task, _: usize, _: usize, sum: float32x4_t) -> f32 {
-        // SAFETY: NEON is the baseline.
-        unsafe { vaddvq_f32(sum) }
+        vaddvq_f32(sum)
     }
 }
 
@@ -270,10 +250,8 @@ impl Dot for Base {
     #[inline(always)]
     unsafe fn dot(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
         // SAFETY: NEON is the baseline. Two products of at most 127 x 127 fit 16 bits.
-        unsafe {
-            let pairs = vmull_s8(vget_low_s8(w), vget_low_s8(x));
-            vpadalq_s16(sum, vmlal_high_s8(pairs, w, x))
-        }
+        let pairs = vmull_s8(vget_low_s8(w), vget_low_s8(x));
+        vpadalq_s16(sum, vmlal_high_s8(pairs, w, x))
     }
 }
 
@@ -282,10 +260,8 @@ impl Dot for Dotprod {
     unsafe fn dot(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
         let mut sum = sum;
         // SAFETY: the entry has checked for dotprod.
-        unsafe {
-            asm!("sdot {s:v}.4s, {w:v}.16b, {x:v}.16b", s = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
-                options(pure, nomem, nostack, preserves_flags));
-        }
+        asm!("sdot {s:v}.4s, {w:v}.16b, {x:v}.16b", s = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
+            options(pure, nomem, nostack, preserves_flags));
         sum
     }
 }
@@ -300,30 +276,27 @@ impl<D: Dot> Steps for Bytes<D> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> int8x16_t {
         // SAFETY: a step is left in the row.
-        unsafe { vld1q_s8(p.cast()) }
+        vld1q_s8(p.cast())
     }
     #[inline(always)]
     unsafe fn load_some(p: *const u8, left: usize) -> int8x16_t {
         // SAFETY: a vector of bytes.
-        unsafe { vld1q_s8(padded_copy::<16>(p, left).as_ptr().cast()) }
+        vld1q_s8(padded_copy::<16>(p, left).as_ptr().cast())
     }
     #[inline(always)]
     unsafe fn dot(sum: int32x4_t, w: int8x16_t, task: &Task, column: usize, at: usize) -> int32x4_t {
         // SAFETY: the column is padded.
-        unsafe { D::dot(sum, w, vld1q_s8(task.column(column).values.add(at))) }
+        D::dot(sum, w, vld1q_s8(task.column(column).values.add(at)))
     }
 }
 
 /// The low and the high nibbles of sixteen bytes, minus 8.
 #[inline(always)]
 unsafe fn nibbles(w: uint8x16_t) -> [int8x16_t; 2] {
-    // SAFETY: NEON is the baseline.
-    unsafe {
-        let eight = vdupq_n_s8(8);
-        let low = vreinterpretq_s8_u8(vandq_u8(w, vdupq_n_u8(15)));
-        let high = vreinterpretq_s8_u8(vshrq_n_u8::<4>(w));
-        [vsubq_s8(low, eight), vsubq_s8(high, eight)]
-    }
+    let eight = vdupq_n_s8(8);
+    let low = vreinterpretq_s8_u8(vandq_u8(w, vdupq_n_u8(15)));
+    let high = vreinterpretq_s8_u8(vshrq_n_u8::<4>(w));
+    [vsubq_s8(low, eight), vsubq_s8(high, eight)]
 }
 
 struct Nibbles<D>(D);
@@ -336,21 +309,19 @@ impl<D: Dot> Steps for Nibbles<D> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a step is left in the row.
-        unsafe { nibbles(vld1q_u8(p)) }
+        nibbles(vld1q_u8(p))
     }
     #[inline(always)]
     unsafe fn load_some(p: *const u8, left: usize) -> Self::Weights {
         // SAFETY: a vector of bytes. Beyond the row the activations are zero, so its nibbles of -8 count nothing.
-        unsafe { nibbles(vld1q_u8(padded_copy::<16>(p, left).as_ptr())) }
+        nibbles(vld1q_u8(padded_copy::<16>(p, left).as_ptr()))
     }
     #[inline(always)]
     unsafe fn dot(sum: int32x4_t, w: Self::Weights, task: &Task, column: usize, at: usize) -> int32x4_t {
         // SAFETY: both halves of the column are padded.
-        unsafe {
-            let x = task.column(column);
-            let sum = D::dot(sum, w[0], vld1q_s8(x.values.add(at)));
-            D::dot(sum, w[1], vld1q_s8(x.values.add(x.half + at)))
-        }
+        let x = task.column(column);
+        let sum = D::dot(sum, w[0], vld1q_s8(x.values.add(at)));
+        D::dot(sum, w[1], vld1q_s8(x.values.add(x.half + at)))
     }
 }
 
@@ -359,19 +330,16 @@ impl<D: Dot> Steps for Nibbles<D> {
 unsafe fn half_scale(p: *const u8) -> f32 {
     let scale: f32;
     // SAFETY: two bytes of the block; conversion of half precision is part of the baseline.
-    unsafe {
-        let bits = f32::from_bits(u32::from(p.cast::<u16>().read_unaligned()));
-        asm!("fcvt {scale:s}, {bits:h}", scale = lateout(vreg) scale, bits = in(vreg) bits,
-            options(pure, nomem, nostack, preserves_flags));
-    }
+    let bits = f32::from_bits(u32::from(p.cast::<u16>().read_unaligned()));
+    asm!("fcvt {scale:s}, {bits:h}", scale = lateout(vreg) scale, bits = in(vreg) bits,
+        options(pure, nomem, nostack, preserves_flags));
     scale
 }
 
 /// Adds scaled integer products to floating-point sums.
 #[inline(always)]
 unsafe fn add_scaled(sum: float32x4_t, products: int32x4_t, scale: f32) -> float32x4_t {
-    // SAFETY: NEON is the baseline.
-    unsafe { vfmaq_n_f32(sum, vcvtq_f32_s32(products), scale) }
+    vfmaq_n_f32(sum, vcvtq_f32_s32(products), scale)
 }
 
 struct ByteBlocks<D>(D);
@@ -384,7 +352,7 @@ impl<D: Dot> Steps for ByteBlocks<D> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a block is left in the row.
-        unsafe { ([vld1q_s8(p.add(2).cast()), vld1q_s8(p.add(18).cast())], half_scale(p)) }
+        ([vld1q_s8(p.add(2).cast()), vld1q_s8(p.add(18).cast())], half_scale(p))
     }
     #[inline(always)]
     unsafe fn dot(
@@ -395,17 +363,14 @@ impl<D: Dot> Steps for ByteBlocks<D> {
         at: usize,
     ) -> float32x4_t {
         // SAFETY: the column and its scales are padded to whole blocks.
-        unsafe {
-            let (x, block) = (task.column(column), at / 34);
-            let products = D::dot(vdupq_n_s32(0), w[0], vld1q_s8(x.values.add(block * 32)));
-            let products = D::dot(products, w[1], vld1q_s8(x.values.add(block * 32 + 16)));
-            add_scaled(sum, products, scale * *x.scales.add(block))
-        }
+        let (x, block) = (task.column(column), at / 34);
+        let products = D::dot(vdupq_n_s32(0), w[0], vld1q_s8(x.values.add(block * 32)));
+        let products = D::dot(products, w[1], vld1q_s8(x.values.add(block * 32 + 16)));
+        add_scaled(sum, products, scale * *x.scales.add(block))
     }
     #[inline(always)]
     unsafe fn finish(_: &Task, _: usize, _: usize, sum: float32x4_t) -> f32 {
-        // SAFETY: NEON is the baseline.
-        unsafe { vaddvq_f32(sum) }
+        vaddvq_f32(sum)
     }
 }
 
@@ -420,7 +385,7 @@ impl<D: Dot, const X_SCALES: bool> Steps for NibbleBlocks<D, X_SCALES> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a block is left in the row.
-        unsafe { (nibbles(vld1q_u8(p.add(2))), half_scale(p)) }
+        (nibbles(vld1q_u8(p.add(2))), half_scale(p))
     }
     #[inline(always)]
     unsafe fn dot(
@@ -431,17 +396,15 @@ impl<D: Dot, const X_SCALES: bool> Steps for NibbleBlocks<D, X_SCALES> {
         at: usize,
     ) -> float32x4_t {
         // SAFETY: the column and its scales are padded to whole blocks.
-        unsafe {
-            let (x, block) = (task.column(column), at / 18);
-            let products = D::dot(vdupq_n_s32(0), w[0], vld1q_s8(x.values.add(block * 32)));
-            let products = D::dot(products, w[1], vld1q_s8(x.values.add(block * 32 + 16)));
-            add_scaled(sum, products, if X_SCALES { scale * *x.scales.add(block) } else { scale })
-        }
+        let (x, block) = (task.column(column), at / 18);
+        let products = D::dot(vdupq_n_s32(0), w[0], vld1q_s8(x.values.add(block * 32)));
+        let products = D::dot(products, w[1], vld1q_s8(x.values.add(block * 32 + 16)));
+        add_scaled(sum, products, if X_SCALES { scale * *x.scales.add(block) } else { scale })
     }
     #[inline(always)]
     unsafe fn finish(task: &Task, _: usize, column: usize, sum: float32x4_t) -> f32 {
         // SAFETY: the column lies inside the task.
-        unsafe { vaddvq_f32(sum) * if X_SCALES { 1.0 } else { task.scale(column) } }
+        vaddvq_f32(sum) * if X_SCALES { 1.0 } else { task.scale(column) }
     }
 }
 
@@ -456,10 +419,8 @@ impl<D: Dot> Steps for Groups128<D> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a block is left in the row.
-        unsafe {
-            let part = |i: usize| nibbles(vld1q_u8(p.add(2 + 16 * i)));
-            ([part(0), part(1), part(2), part(3)], half_scale(p))
-        }
+        let part = |i: usize| nibbles(vld1q_u8(p.add(2 + 16 * i)));
+        ([part(0), part(1), part(2), part(3)], half_scale(p))
     }
     #[inline(always)]
     unsafe fn dot(
@@ -470,19 +431,17 @@ impl<D: Dot> Steps for Groups128<D> {
         at: usize,
     ) -> float32x4_t {
         // SAFETY: the column is padded to whole groups.
-        unsafe {
-            let x = task.column(column).values.add(at / 66 * 128);
-            let mut products = vdupq_n_s32(0);
-            for (i, [low, high]) in w.into_iter().enumerate() {
-                products = D::dot(products, low, vld1q_s8(x.add(16 * i)));
-                products = D::dot(products, high, vld1q_s8(x.add(64 + 16 * i)));
-            }
-            add_scaled(sum, products, scale)
+        let x = task.column(column).values.add(at / 66 * 128);
+        let mut products = vdupq_n_s32(0);
+        for (i, [low, high]) in w.into_iter().enumerate() {
+            products = D::dot(products, low, vld1q_s8(x.add(16 * i)));
+            products = D::dot(products, high, vld1q_s8(x.add(64 + 16 * i)));
         }
+        add_scaled(sum, products, scale)
     }
     #[inline(always)]
     unsafe fn finish(task: &Task, _: usize, column: usize, sum: float32x4_t) -> f32 {
         // SAFETY: the column lies inside the task.
-        unsafe { vaddvq_f32(sum) * task.scale(column) }
+        vaddvq_f32(sum) * task.scale(column)
     }
 }

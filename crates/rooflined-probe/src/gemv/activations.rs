@@ -85,14 +85,14 @@ impl Task {
     #[inline(always)]
     pub unsafe fn scale(&self, c: usize) -> f32 {
         // SAFETY: inside the scratch space, written by `quantise`.
-        unsafe { *self.totals(c).0 }
+        *self.totals(c).0
     }
 
     /// The sum of the quantised values of column `c`, once prepared.
     #[inline(always)]
     pub unsafe fn sum(&self, c: usize) -> i32 {
         // SAFETY: inside the scratch space, written by `quantise`.
-        unsafe { *self.totals(c).1 }
+        *self.totals(c).1
     }
 }
 
@@ -127,12 +127,10 @@ pub enum Order {
 #[inline(always)]
 unsafe fn column_of<'a>(task: &Task, c: usize) -> (&'a [f32], &'a mut [i8]) {
     // SAFETY: `x` holds `columns * k` floats, and the scratch space belongs to this worker.
-    unsafe {
-        (
-            std::slice::from_raw_parts(task.x.add(c * task.k), task.k),
-            std::slice::from_raw_parts_mut(task.column(c).values, padded(task.k)),
-        )
-    }
+    (
+        std::slice::from_raw_parts(task.x.add(c * task.k), task.k),
+        std::slice::from_raw_parts_mut(task.column(c).values, padded(task.k)),
+    )
 }
 
 /// Quantises every column with one scale.
@@ -140,7 +138,7 @@ unsafe fn column_of<'a>(task: &Task, c: usize) -> (&'a [f32], &'a mut [i8]) {
 pub unsafe fn quantise(task: &Task, order: Order) {
     for c in 0..task.columns {
         // SAFETY: the caller's promise about the task.
-        let (x, values) = unsafe { column_of(task, c) };
+        let (x, values) = column_of(task, c);
         let scale = largest(x) / 127.0;
         let inverse = inverse(scale);
         match order {
@@ -166,10 +164,8 @@ pub unsafe fn quantise(task: &Task, order: Order) {
         }
         let sum = values.iter().map(|value| i32::from(*value)).sum();
         // SAFETY: the line behind the column's arrays.
-        unsafe {
-            *task.totals(c).0 = scale;
-            *task.totals(c).1 = sum;
-        }
+        *task.totals(c).0 = scale;
+        *task.totals(c).1 = sum;
     }
 }
 
@@ -178,10 +174,8 @@ pub unsafe fn quantise(task: &Task, order: Order) {
 pub unsafe fn quantise_blocks(task: &Task) {
     for c in 0..task.columns {
         // SAFETY: the caller's promise about the task; a scale for every 32 values.
-        let (x, values, scales) = unsafe {
-            let (x, values) = column_of(task, c);
-            (x, values, std::slice::from_raw_parts_mut(task.column(c).scales, padded(task.k) / 32))
-        };
+        let (x, values) = column_of(task, c);
+        let scales = std::slice::from_raw_parts_mut(task.column(c).scales, padded(task.k) / 32);
         let (whole, rest) = x.as_chunks::<32>();
         for ((block, values), to) in whole.iter().zip(values.as_chunks_mut::<32>().0).zip(scales.iter_mut()) {
             let scale = largest(block) / 127.0;
@@ -209,10 +203,8 @@ pub unsafe fn quantise_blocks(task: &Task) {
 pub unsafe fn sum_groups<const GROUP: usize>(task: &Task) {
     for c in 0..task.columns {
         // SAFETY: the caller's promise about the task; fewer sums than there is space for.
-        let (values, sums) = unsafe {
-            let sums = std::slice::from_raw_parts_mut(task.column(c).sums, padded(task.k) / 32);
-            (column_of(task, c).1, sums)
-        };
+        let sums = std::slice::from_raw_parts_mut(task.column(c).sums, padded(task.k) / 32);
+        let (_, values) = column_of(task, c);
         for (group, sum) in values.as_chunks::<GROUP>().0.iter().zip(sums) {
             // At most 128 * 127: exact in a float.
             *sum = group.iter().map(|value| i32::from(*value)).sum::<i32>() as f32;
@@ -226,12 +218,8 @@ pub unsafe fn to_bf16(task: &Task) {
     let padded = padded(task.k);
     for c in 0..task.columns {
         // SAFETY: `x` holds `columns * k` floats; the column's space has two bytes for each.
-        let (x, values) = unsafe {
-            (
-                std::slice::from_raw_parts(task.x.add(c * task.k), task.k),
-                std::slice::from_raw_parts_mut(task.column(c).values.cast::<u16>(), padded),
-            )
-        };
+        let x = std::slice::from_raw_parts(task.x.add(c * task.k), task.k);
+        let values = std::slice::from_raw_parts_mut(task.column(c).values.cast::<u16>(), padded);
         for (value, x) in values.iter_mut().zip(x) {
             *value = bf16_bits(*x);
         }

@@ -71,13 +71,11 @@ macro_rules! float_sums {
         type Sum = __m256;
         #[inline(always)]
         unsafe fn zero() -> __m256 {
-            // SAFETY: AVX.
-            unsafe { _mm256_setzero_ps() }
+            _mm256_setzero_ps()
         }
         #[inline(always)]
         unsafe fn add(a: __m256, b: __m256) -> __m256 {
-            // SAFETY: AVX.
-            unsafe { _mm256_add_ps(a, b) }
+            _mm256_add_ps(a, b)
         }
     };
 }
@@ -88,40 +86,32 @@ macro_rules! integer_sums {
         type Sum = __m256i;
         #[inline(always)]
         unsafe fn zero() -> __m256i {
-            // SAFETY: AVX.
-            unsafe { _mm256_setzero_si256() }
+            _mm256_setzero_si256()
         }
         #[inline(always)]
         unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
-            // SAFETY: AVX2.
-            unsafe { _mm256_add_epi32(a, b) }
+            _mm256_add_epi32(a, b)
         }
         #[inline(always)]
         unsafe fn finish(task: &Task, row: usize, column: usize, sum: __m256i) -> f32 {
             // SAFETY: row and column lie inside the task.
-            unsafe { rescale(task, row, column, sum_integers(sum), $offset) }
+            rescale(task, row, column, sum_integers(sum), $offset)
         }
     };
 }
 
 #[inline(always)]
 unsafe fn sum_floats(v: __m256) -> f32 {
-    // SAFETY: AVX.
-    unsafe {
-        let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
-        let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
-        _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
-    }
+    let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
 }
 
 #[inline(always)]
 unsafe fn sum_integers(v: __m256i) -> i32 {
-    // SAFETY: AVX2.
-    unsafe {
-        let v = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
-        let v = _mm_add_epi32(v, _mm_unpackhi_epi64(v, v));
-        _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32::<1>(v)))
-    }
+    let v = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+    let v = _mm_add_epi32(v, _mm_unpackhi_epi64(v, v));
+    _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32::<1>(v)))
 }
 
 /// Eight stored weights as floats.
@@ -139,7 +129,7 @@ impl Load for Fp32 {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m256 {
         // SAFETY: eight weights are left in the row.
-        unsafe { _mm256_loadu_ps(p.cast()) }
+        _mm256_loadu_ps(p.cast())
     }
 }
 
@@ -148,7 +138,7 @@ impl Load for Fp16 {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m256 {
         // SAFETY: eight weights are left in the row.
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+        _mm256_cvtph_ps(_mm_loadu_si128(p.cast()))
     }
 }
 
@@ -157,10 +147,8 @@ impl Load for Bf16 {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m256 {
         // SAFETY: eight weights are left in the row.
-        unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-        }
+        let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
     }
 }
 
@@ -174,31 +162,28 @@ impl<L: Load> Steps for Float<L> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m256 {
         // SAFETY: a step is left in the row.
-        unsafe { L::load(p) }
+        L::load(p)
     }
     #[inline(always)]
     unsafe fn load_some(p: *const u8, left: usize) -> __m256 {
         // SAFETY: a vector's worth of bytes in every format.
-        unsafe { L::load(padded_copy::<32>(p, left).as_ptr()) }
+        L::load(padded_copy::<32>(p, left).as_ptr())
     }
     #[inline(always)]
     unsafe fn dot(sum: __m256, w: __m256, task: &Task, column: usize, at: usize) -> __m256 {
         // SAFETY: as many activations as weights are left.
-        unsafe { _mm256_fmadd_ps(w, _mm256_loadu_ps(task.x.add(column * task.k + at / L::BYTES)), sum) }
+        _mm256_fmadd_ps(w, _mm256_loadu_ps(task.x.add(column * task.k + at / L::BYTES)), sum)
     }
     #[inline(always)]
     unsafe fn dot_some(sum: __m256, w: __m256, task: &Task, column: usize, at: usize, left: usize) -> __m256 {
         // SAFETY: only activations that are left are copied.
-        unsafe {
-            let x = task.x.add(column * task.k + at / L::BYTES);
-            let x = padded_copy::<32>(x.cast(), left / L::BYTES * 4);
-            _mm256_fmadd_ps(w, _mm256_loadu_ps(x.as_ptr().cast()), sum)
-        }
+        let x = task.x.add(column * task.k + at / L::BYTES);
+        let x = padded_copy::<32>(x.cast(), left / L::BYTES * 4);
+        _mm256_fmadd_ps(w, _mm256_loadu_ps(x.as_ptr().cast()), sum)
     }
     #[inline(always)]
     unsafe fn finish(_: &Task, _: usize, _: usize, sum: __m256) -> f32 {
-        // SAFETY: AVX.
-        unsafe { sum_floats(sum) }
+        sum_floats(sum)
     }
 }
 
@@ -218,16 +203,12 @@ impl Dot for Plain {
     const OFFSET: i32 = 0;
     #[inline(always)]
     unsafe fn bytes(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
-        // SAFETY: AVX2.
-        unsafe { Self::nibbles(sum, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) }
+        Self::nibbles(sum, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
     }
     #[inline(always)]
     unsafe fn nibbles(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
-        // SAFETY: AVX2.
-        unsafe {
-            let pairs = _mm256_maddubs_epi16(w, x);
-            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-        }
+        let pairs = _mm256_maddubs_epi16(w, x);
+        _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
     }
 }
 
@@ -235,13 +216,11 @@ impl Dot for Vnni {
     const OFFSET: i32 = 128;
     #[inline(always)]
     unsafe fn bytes(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
-        // SAFETY: AVX-VNNI.
-        unsafe { _mm256_dpbusd_avx_epi32(sum, _mm256_xor_si256(w, _mm256_set1_epi8(-128)), x) }
+        _mm256_dpbusd_avx_epi32(sum, _mm256_xor_si256(w, _mm256_set1_epi8(-128)), x)
     }
     #[inline(always)]
     unsafe fn nibbles(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
-        // SAFETY: AVX-VNNI.
-        unsafe { _mm256_dpbusd_avx_epi32(sum, w, x) }
+        _mm256_dpbusd_avx_epi32(sum, w, x)
     }
 }
 
@@ -249,7 +228,7 @@ impl Dot for Vnni {
 #[inline(always)]
 unsafe fn load(x: *const i8) -> __m256i {
     // SAFETY: x is aligned and padded.
-    unsafe { _mm256_load_si256(x.cast()) }
+    _mm256_load_si256(x.cast())
 }
 
 struct Bytes<D>(D);
@@ -262,28 +241,25 @@ impl<D: Dot> Steps for Bytes<D> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m256i {
         // SAFETY: a step is left in the row.
-        unsafe { _mm256_loadu_si256(p.cast()) }
+        _mm256_loadu_si256(p.cast())
     }
     #[inline(always)]
     unsafe fn load_some(p: *const u8, left: usize) -> __m256i {
         // SAFETY: a vector of bytes.
-        unsafe { _mm256_loadu_si256(padded_copy::<32>(p, left).as_ptr().cast()) }
+        _mm256_loadu_si256(padded_copy::<32>(p, left).as_ptr().cast())
     }
     #[inline(always)]
     unsafe fn dot(sum: __m256i, w: __m256i, task: &Task, column: usize, at: usize) -> __m256i {
         // SAFETY: the column is padded.
-        unsafe { D::bytes(sum, w, load(task.column(column).values.add(at))) }
+        D::bytes(sum, w, load(task.column(column).values.add(at)))
     }
 }
 
 /// The low and the high nibbles of every byte.
 #[inline(always)]
 unsafe fn nibbles(w: __m256i) -> (__m256i, __m256i) {
-    // SAFETY: AVX2.
-    unsafe {
-        let low = _mm256_set1_epi8(15);
-        (_mm256_and_si256(w, low), _mm256_and_si256(_mm256_srli_epi16::<4>(w), low))
-    }
+    let low = _mm256_set1_epi8(15);
+    (_mm256_and_si256(w, low), _mm256_and_si256(_mm256_srli_epi16::<4>(w), low))
 }
 
 struct Nibbles<D>(D);
@@ -296,12 +272,12 @@ impl<D: Dot> Steps for Nibbles<D> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a step is left in the row.
-        unsafe { nibbles(_mm256_loadu_si256(p.cast())) }
+        nibbles(_mm256_loadu_si256(p.cast()))
     }
     #[inline(always)]
     unsafe fn load_some(p: *const u8, left: usize) -> Self::Weights {
         // SAFETY: a vector of bytes.
-        unsafe { nibbles(_mm256_loadu_si256(padded_copy::<32>(p, left).as_ptr().cast())) }
+        nibbles(_mm256_loadu_si256(padded_copy::<32>(p, left).as_ptr().cast()))
     }
     #[inline(always)]
     unsafe fn dot(
@@ -312,18 +288,16 @@ impl<D: Dot> Steps for Nibbles<D> {
         at: usize,
     ) -> __m256i {
         // SAFETY: both halves of the column are padded.
-        unsafe {
-            let x = task.column(column);
-            let sum = D::nibbles(sum, even, load(x.values.add(at)));
-            D::nibbles(sum, odd, load(x.values.add(x.half + at)))
-        }
+        let x = task.column(column);
+        let sum = D::nibbles(sum, even, load(x.values.add(at)));
+        D::nibbles(sum, odd, load(x.values.add(x.half + at)))
     }
 }
 
 #[inline(always)]
 unsafe fn half_scale(p: *const u8) -> __m256 {
     // SAFETY: two bytes of the block.
-    unsafe { _mm256_cvtph_ps(_mm_set1_epi16(p.cast::<i16>().read_unaligned())) }
+    _mm256_cvtph_ps(_mm_set1_epi16(p.cast::<i16>().read_unaligned()))
 }
 
 struct ByteBlocks<D>(D);
@@ -336,24 +310,21 @@ impl<D: Dot> Steps for ByteBlocks<D> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a block is left in the row.
-        unsafe { (_mm256_loadu_si256(p.add(2).cast()), half_scale(p)) }
+        (_mm256_loadu_si256(p.add(2).cast()), half_scale(p))
     }
     #[inline(always)]
     unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {
         // SAFETY: the column is padded to whole blocks. Signs move to the activations also where VNNI could take
         // offset weights: with one sum a block, taking the offset back would cost as much.
-        unsafe {
-            let (x, block) = (task.column(column), at / 34);
-            let signed = _mm256_sign_epi8(load(x.values.add(block * 32)), w);
-            let products = D::nibbles(_mm256_setzero_si256(), _mm256_abs_epi8(w), signed);
-            let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x.scales.add(block)));
-            _mm256_fmadd_ps(_mm256_cvtepi32_ps(products), scale, sum)
-        }
+        let (x, block) = (task.column(column), at / 34);
+        let signed = _mm256_sign_epi8(load(x.values.add(block * 32)), w);
+        let products = D::nibbles(_mm256_setzero_si256(), _mm256_abs_epi8(w), signed);
+        let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x.scales.add(block)));
+        _mm256_fmadd_ps(_mm256_cvtepi32_ps(products), scale, sum)
     }
     #[inline(always)]
     unsafe fn finish(_: &Task, _: usize, _: usize, sum: __m256) -> f32 {
-        // SAFETY: AVX.
-        unsafe { sum_floats(sum) }
+        sum_floats(sum)
     }
 }
 
@@ -368,32 +339,25 @@ impl<D: Dot, const X_SCALES: bool> Steps for NibbleBlocks<D, X_SCALES> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a block is left in the row.
-        unsafe {
-            let w = _mm_loadu_si128(p.add(2).cast());
-            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(w), w);
-            (_mm256_and_si256(both, _mm256_set1_epi8(15)), half_scale(p))
-        }
+        let w = _mm_loadu_si128(p.add(2).cast());
+        let both = _mm256_set_m128i(_mm_srli_epi16::<4>(w), w);
+        (_mm256_and_si256(both, _mm256_set1_epi8(15)), half_scale(p))
     }
     #[inline(always)]
     unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {
         // SAFETY: the column, its sums and scales are padded to whole blocks.
-        unsafe {
-            let (x, block) = (task.column(column), at / 18);
-            let products = D::nibbles(_mm256_setzero_si256(), w, load(x.values.add(block * 32)));
-            // 8 x the block's sum, spread over the eight lanes.
-            let share = _mm256_broadcast_ss(&*x.sums.add(block));
-            let scale = if X_SCALES {
-                _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x.scales.add(block)))
-            } else {
-                scale
-            };
-            _mm256_fmadd_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(products), share), scale, sum)
-        }
+        let (x, block) = (task.column(column), at / 18);
+        let products = D::nibbles(_mm256_setzero_si256(), w, load(x.values.add(block * 32)));
+        // 8 x the block's sum, spread over the eight lanes.
+        let share = _mm256_broadcast_ss(&*x.sums.add(block));
+        let scale =
+            if X_SCALES { _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x.scales.add(block))) } else { scale };
+        _mm256_fmadd_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(products), share), scale, sum)
     }
     #[inline(always)]
     unsafe fn finish(task: &Task, _: usize, column: usize, sum: __m256) -> f32 {
         // SAFETY: the column lies inside the task.
-        unsafe { sum_floats(sum) * if X_SCALES { 1.0 } else { task.scale(column) } }
+        sum_floats(sum) * if X_SCALES { 1.0 } else { task.scale(column) }
     }
 }
 
@@ -408,29 +372,25 @@ impl<D: Dot> Steps for Groups128<D> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::Weights {
         // SAFETY: a block is left in the row.
-        unsafe {
-            let halves = [p.add(2), p.add(34)];
-            (halves.map(|p| nibbles(_mm256_loadu_si256(p.cast()))), half_scale(p))
-        }
+        let halves = [p.add(2), p.add(34)];
+        (halves.map(|p| nibbles(_mm256_loadu_si256(p.cast()))), half_scale(p))
     }
     #[inline(always)]
     unsafe fn dot(sum: __m256, (w, scale): Self::Weights, task: &Task, column: usize, at: usize) -> __m256 {
         // SAFETY: the column and its sums are padded to whole groups.
-        unsafe {
-            let (x, group) = (task.column(column), at / 66);
-            let values = x.values.add(group * 128);
-            let products = D::nibbles(_mm256_setzero_si256(), w[0].0, load(values));
-            let products = D::nibbles(products, w[1].0, load(values.add(32)));
-            let products = D::nibbles(products, w[0].1, load(values.add(64)));
-            let products = D::nibbles(products, w[1].1, load(values.add(96)));
-            // 8 x the group's sum, spread over the eight lanes.
-            let share = _mm256_broadcast_ss(&*x.sums.add(group));
-            _mm256_fmadd_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(products), share), scale, sum)
-        }
+        let (x, group) = (task.column(column), at / 66);
+        let values = x.values.add(group * 128);
+        let products = D::nibbles(_mm256_setzero_si256(), w[0].0, load(values));
+        let products = D::nibbles(products, w[1].0, load(values.add(32)));
+        let products = D::nibbles(products, w[0].1, load(values.add(64)));
+        let products = D::nibbles(products, w[1].1, load(values.add(96)));
+        // 8 x the group's sum, spread over the eight lanes.
+        let share = _mm256_broadcast_ss(&*x.sums.add(group));
+        _mm256_fmadd_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(products), share), scale, sum)
     }
     #[inline(always)]
     unsafe fn finish(task: &Task, _: usize, column: usize, sum: __m256) -> f32 {
         // SAFETY: the column lies inside the task.
-        unsafe { sum_floats(sum) * task.scale(column) }
+        sum_floats(sum) * task.scale(column)
     }
 }

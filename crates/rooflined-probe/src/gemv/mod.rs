@@ -2,6 +2,15 @@
 //!
 //! x and y are fp32. Integer formats quantise x once per call, as llama.cpp and others do; its cost is part of the
 //! run. Rows are handed to workers evenly, and each worker's rows lie in memory it touched first.
+//!
+//! Nearly every line of a kernel is an intrinsic or a pointer's, and all of them rest on what [`Gemv`] says: the instructions
+//! are there, and the pointers are good for the task's sizes. So a function that is `unsafe` has no further block inside; what
+//! it relies on beyond that is said at its place.
+
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "the contract of a kernel is that of `Gemv`, for each of its lines"
+)]
 
 /// Kernels by their names: what each makes of the right-hand sides first, and the tile that it drives.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -10,10 +19,8 @@ macro_rules! entries {
         #[target_feature(enable = $features)]
         pub(super) unsafe fn $name($task: &Task) {
             // SAFETY: the caller checked the features and vouches for the task.
-            unsafe {
-                $($prepare;)*
-                drive::<$tile>($task);
-            }
+            $($prepare;)*
+            drive::<$tile>($task);
         }
     )*};
 }
@@ -61,13 +68,13 @@ impl Task {
     #[inline(always)]
     unsafe fn row(&self, row: usize) -> *const u8 {
         // SAFETY: `row < rows`, by the callers here.
-        unsafe { self.weights.add(row * self.row_bytes) }
+        self.weights.add(row * self.row_bytes)
     }
 
     #[inline(always)]
     unsafe fn store(&self, row: usize, column: usize, value: f32) {
         // SAFETY: as above; each result belongs to one worker.
-        unsafe { *self.y.add(column * self.y_stride + row) = value };
+        *self.y.add(column * self.y_stride + row) = value;
     }
 }
 
@@ -91,30 +98,28 @@ unsafe fn drive<T: Tile>(task: &Task) {
     let blocked = if task.columns > 1 { task.rows / 4 * 4 } else { 0 };
     let mut row = 0;
     // SAFETY: tiles stay inside the task's rows and columns.
-    unsafe {
-        while row < blocked {
-            let mut column = 0;
-            while column + 4 <= task.columns {
-                T::tile::<4, 4, 1>(task, row, column);
-                column += 4;
-            }
-            if column + 2 <= task.columns {
-                T::tile::<4, 2, 1>(task, row, column);
-                column += 2;
-            }
-            if column < task.columns {
-                for row in row..row + 4 {
-                    T::tile::<1, 1, 4>(task, row, column);
-                }
-            }
-            row += 4;
+    while row < blocked {
+        let mut column = 0;
+        while column + 4 <= task.columns {
+            T::tile::<4, 4, 1>(task, row, column);
+            column += 4;
         }
-        while row < task.rows {
-            for column in 0..task.columns {
+        if column + 2 <= task.columns {
+            T::tile::<4, 2, 1>(task, row, column);
+            column += 2;
+        }
+        if column < task.columns {
+            for row in row..row + 4 {
                 T::tile::<1, 1, 4>(task, row, column);
             }
-            row += 1;
         }
+        row += 4;
+    }
+    while row < task.rows {
+        for column in 0..task.columns {
+            T::tile::<1, 1, 4>(task, row, column);
+        }
+        row += 1;
     }
 }
 
@@ -133,7 +138,7 @@ trait Steps {
     #[inline(always)]
     unsafe fn load_some(p: *const u8, _left: usize) -> Self::Weights {
         // SAFETY: a row of blocks is whole steps.
-        unsafe { Self::load(p) }
+        Self::load(p)
     }
     /// Adds the products of a step at byte `at` of the row with a column.
     unsafe fn dot(sum: Self::Sum, weights: Self::Weights, task: &Task, column: usize, at: usize)
@@ -149,7 +154,7 @@ trait Steps {
         _left: usize,
     ) -> Self::Sum {
         // SAFETY: prepared columns are padded with zeros; the others override this.
-        unsafe { Self::dot(sum, weights, task, column, at) }
+        Self::dot(sum, weights, task, column, at)
     }
     /// The element from its sums.
     unsafe fn finish(task: &Task, row: usize, column: usize, sum: Self::Sum) -> f32;
@@ -161,46 +166,44 @@ impl<S: Steps> Tile for Stepped<S> {
     #[inline(always)]
     unsafe fn tile<const R: usize, const C: usize, const U: usize>(task: &Task, row: usize, column: usize) {
         // SAFETY: steps stay inside the rows, and rows and columns inside the task.
-        unsafe {
-            let mut sums = [[[S::zero(); C]; R]; U];
-            let ahead = ahead::<R>(task);
-            let mut at = 0;
-            while at + U * S::BYTES <= task.row_bytes {
-                for (u, sums) in sums.iter_mut().enumerate() {
-                    let at = at + u * S::BYTES;
-                    for (r, sums) in sums.iter_mut().enumerate() {
-                        let p = task.row(row + r).add(at);
-                        // Once a line; further columns find the rows in a cache.
-                        if (S::BYTES >= 64 || u.is_multiple_of(64 / S::BYTES)) && (R == 1 || column == 0) {
-                            prefetch(p.wrapping_add(ahead));
-                        }
-                        let weights = S::load(p);
-                        for (c, sum) in sums.iter_mut().enumerate() {
-                            *sum = S::dot(*sum, weights, task, column + c, at);
-                        }
-                    }
-                }
-                at += U * S::BYTES;
-            }
-            while at < task.row_bytes {
-                let left = task.row_bytes - at;
-                for (r, sums) in sums[0].iter_mut().enumerate() {
+        let mut sums = [[[S::zero(); C]; R]; U];
+        let ahead = ahead::<R>(task);
+        let mut at = 0;
+        while at + U * S::BYTES <= task.row_bytes {
+            for (u, sums) in sums.iter_mut().enumerate() {
+                let at = at + u * S::BYTES;
+                for (r, sums) in sums.iter_mut().enumerate() {
                     let p = task.row(row + r).add(at);
-                    let weights = if left >= S::BYTES { S::load(p) } else { S::load_some(p, left) };
+                    // Once a line; further columns find the rows in a cache.
+                    if (S::BYTES >= 64 || u.is_multiple_of(64 / S::BYTES)) && (R == 1 || column == 0) {
+                        prefetch(p.wrapping_add(ahead));
+                    }
+                    let weights = S::load(p);
                     for (c, sum) in sums.iter_mut().enumerate() {
-                        *sum = S::dot_some(*sum, weights, task, column + c, at, left);
+                        *sum = S::dot(*sum, weights, task, column + c, at);
                     }
                 }
-                at += S::BYTES;
             }
-            for r in 0..R {
-                for c in 0..C {
-                    let mut sum = sums[0][r][c];
-                    for sums in &sums[1..] {
-                        sum = S::add(sum, sums[r][c]);
-                    }
-                    task.store(row + r, column + c, S::finish(task, row + r, column + c, sum));
+            at += U * S::BYTES;
+        }
+        while at < task.row_bytes {
+            let left = task.row_bytes - at;
+            for (r, sums) in sums[0].iter_mut().enumerate() {
+                let p = task.row(row + r).add(at);
+                let weights = if left >= S::BYTES { S::load(p) } else { S::load_some(p, left) };
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::dot_some(*sum, weights, task, column + c, at, left);
                 }
+            }
+            at += S::BYTES;
+        }
+        for r in 0..R {
+            for c in 0..C {
+                let mut sum = sums[0][r][c];
+                for sums in &sums[1..] {
+                    sum = S::add(sum, sums[r][c]);
+                }
+                task.store(row + r, column + c, S::finish(task, row + r, column + c, sum));
             }
         }
     }
@@ -235,10 +238,8 @@ fn ahead<const R: usize>(task: &Task) -> usize {
 #[inline(always)]
 unsafe fn rescale(task: &Task, row: usize, column: usize, sum: i32, offset: i32) -> f32 {
     // SAFETY: row and column lie inside the task.
-    unsafe {
-        let sum = sum.wrapping_sub(task.sum(column).wrapping_mul(offset));
-        sum as f32 * *task.row_scales.add(row) * task.scale(column)
-    }
+    let sum = sum.wrapping_sub(task.sum(column).wrapping_mul(offset));
+    sum as f32 * *task.row_scales.add(row) * task.scale(column)
 }
 
 /// Copies the last bytes of a row into a vector's worth of zeros, where there are no masked loads.
@@ -250,7 +251,7 @@ unsafe fn rescale(task: &Task, row: usize, column: usize, sum: i32, offset: i32)
 unsafe fn padded_copy<const N: usize>(p: *const u8, left: usize) -> [u8; N] {
     let mut part = [0; N];
     // SAFETY: the caller states how many bytes are left in the row.
-    unsafe { std::ptr::copy_nonoverlapping(p, part.as_mut_ptr(), left.min(N)) };
+    std::ptr::copy_nonoverlapping(p, part.as_mut_ptr(), left.min(N));
     part
 }
 
