@@ -1,10 +1,9 @@
 //! Calibrations: when one starts, and how its samples become the record in force.
 
-use super::effects::{busy, log, refuse, reply};
 use super::job::{Calibrating, CalibrationRequest, Job, Purpose};
 use super::machine::machine_key;
 use super::metering::{self, Metering};
-use super::{Effect, Governor, Now, Reply, Severity, StoreItem, Ticket};
+use super::{Effect, Governor, Reply, Severity, StoreItem, Ticket};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::datasheet;
 use rooflined_core::refusal::{Code, Refusal};
@@ -26,11 +25,11 @@ const CLOCK_SET: Seconds = Seconds(3600.0);
 
 impl Governor {
     /// Starts a calibration that nobody asked for where there is no record or only a stale one.
-    pub(super) fn consider_calibrating(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn consider_calibrating(&mut self) {
         let stale = self.record.as_ref().is_none_or(|record| {
-            let age = now.unix_s - record.measured_at_unix_s;
+            let age = self.now.unix_s - record.measured_at_unix_s;
             // A date in the future is as wrong as one too far back, unless it is the clock that is wrong.
-            age > self.policy.max_age.get() || age < -86_400.0 && now.boottime >= CLOCK_SET
+            age > self.policy.max_age.get() || age < -86_400.0 && self.now.boottime >= CLOCK_SET
         });
         // A run beside other work is better than none, and a quiet one better than that.
         let stale = stale || self.is_new_point() || self.record.as_ref().is_some_and(|record| record.loaded);
@@ -38,29 +37,29 @@ impl Governor {
             self.wait_for(None);
             return;
         }
-        match self.gate(now) {
-            Some((Gate::Load, _)) if self.has_waited(now) => {
-                self.start_calibration(PlanKind::Full, Vec::new(), effects);
+        match self.gate() {
+            Some((Gate::Load, _)) if self.has_waited() => {
+                self.start_calibration(PlanKind::Full, Vec::new());
             }
             Some(gate) => self.wait_for(Some(gate)),
             None => {
-                self.start_calibration(PlanKind::Full, Vec::new(), effects);
+                self.start_calibration(PlanKind::Full, Vec::new());
             }
         }
     }
 
     /// Whether a machine without a record was busy for so long that one made beside its load is better than none.
-    fn has_waited(&mut self, now: Now) -> bool {
+    fn has_waited(&mut self) -> bool {
         /// An idle moment has come by then, if there are any.
         const PATIENCE: Seconds = Seconds(60.0);
-        let since = *self.busy_since.get_or_insert(now.boottime);
-        self.record.is_none() && now.boottime - since >= PATIENCE
+        let since = *self.busy_since.get_or_insert(self.now.boottime);
+        self.record.is_none() && self.now.boottime - since >= PATIENCE
     }
 
     /// Whether samples follow each other closely, because a calibration waits for an idle moment, which may last only a few
     /// hundred milliseconds. A few seconds of every minute: looking costs power too.
-    pub(super) fn looks_for_idleness(&self, now: Now) -> bool {
-        self.status.waiting_for == Some(Gate::Load) && now.boottime.get().rem_euclid(60.0) < 6.0
+    pub(super) fn looks_for_idleness(&self) -> bool {
+        self.status.waiting_for == Some(Gate::Load) && self.now.boottime.get().rem_euclid(60.0) < 6.0
     }
 
     /// Why the accelerator cannot be measured; `None` where it can.
@@ -115,7 +114,7 @@ impl Governor {
     }
 
     /// Why now is a bad time.
-    fn gate(&self, now: Now) -> Option<(Gate, String)> {
+    fn gate(&self) -> Option<(Gate, String)> {
         if let Some(failed_at) = self.failed_at {
             // Doubled with every further failure, up to some eleven hours for the default of ten minutes.
             let mut back_off =
@@ -126,7 +125,7 @@ impl Governor {
                 back_off = back_off * 0.2;
                 what = "the last calibration ran during other work";
             }
-            let left = back_off - (now.boottime - failed_at);
+            let left = back_off - (self.now.boottime - failed_at);
             if left.is_positive() {
                 return Some((Gate::BackOff, format!("{what}; the next is in {left}")));
             }
@@ -180,13 +179,7 @@ impl Governor {
         })
     }
 
-    pub(super) fn calibrate_requested(
-        &mut self,
-        now: Now,
-        asked: CalibrationRequest,
-        plan: PlanKind,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn calibrate_requested(&mut self, asked: CalibrationRequest, plan: PlanKind) {
         let CalibrationRequest { ticket, wait, force } = asked;
         match self.job.as_mut().map(|job| (job.id, &mut job.purpose)) {
             // What is asked for is already under way.
@@ -196,33 +189,33 @@ impl Governor {
                 if wait {
                     running.waiting.push(ticket);
                 } else {
-                    reply(effects, ticket, Reply::Started { job });
+                    self.effects.reply(ticket, Reply::Started { job });
                 }
                 return;
             }
             Some((_, Purpose::Calibrate(_))) => {
-                return busy(effects, ticket, "a quick calibration");
+                return self.effects.busy(ticket, "a quick calibration");
             }
-            Some((_, Purpose::Measure(_))) => return busy(effects, ticket, "a measurement"),
+            Some((_, Purpose::Measure(_))) => return self.effects.busy(ticket, "a measurement"),
             None => {}
         }
         if let Some(refusal) = self.no_probe() {
-            return refuse(effects, ticket, refusal);
+            return self.effects.refuse(ticket, refusal);
         }
         if let Some(reason) = self.too_hot().filter(|_| !force) {
             let hint = "wait, or send \"force\": true; GET /v1/calibration shows what it waits for";
-            return refuse(effects, ticket, Code::Gated.error(reason, hint));
+            return self.effects.refuse(ticket, Code::Gated.error(reason, hint));
         }
-        let job = self.start_calibration(plan, if wait { vec![ticket] } else { Vec::new() }, effects);
+        let job = self.start_calibration(plan, if wait { vec![ticket] } else { Vec::new() });
         if !wait {
-            reply(effects, ticket, Reply::Started { job });
+            self.effects.reply(ticket, Reply::Started { job });
         }
-        self.publish(now, effects);
+        self.publish();
     }
 
-    fn start_calibration(&mut self, plan: PlanKind, waiting: Vec<Ticket>, effects: &mut Vec<Effect>) -> u64 {
+    fn start_calibration(&mut self, plan: PlanKind, waiting: Vec<Ticket>) -> u64 {
         let job = self.next_job();
-        self.calibrate_on(job, self.free_workers(), plan, waiting, effects);
+        self.calibrate_on(job, self.free_workers(), plan, waiting);
         job
     }
 
@@ -241,14 +234,7 @@ impl Governor {
         }
     }
 
-    fn calibrate_on(
-        &mut self,
-        job: u64,
-        workers: u32,
-        plan: PlanKind,
-        waiting: Vec<Ticket>,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn calibrate_on(&mut self, job: u64, workers: u32, plan: PlanKind, waiting: Vec<Ticket>) {
         let context = PlanContext { threads: workers, ..self.plan_context() };
         let mut steps = calibration_plan(&context, plan);
         let meter = match plan {
@@ -279,70 +265,61 @@ impl Governor {
         self.status.running = Some(job);
         self.status.fraction = Some(0.0);
         self.status.step = None;
-        log(effects, Severity::Info, format!("calibration {job} started: {} steps", steps.steps.len()));
-        effects.push(Effect::StartProbe { job, plan: steps });
+        self.effects.log(Severity::Info, format!("calibration {job} started: {} steps", steps.steps.len()));
+        self.effects.push(Effect::StartProbe { job, plan: steps });
     }
 
-    pub(super) fn cancel(&mut self, ticket: Ticket, wanted: Option<u64>, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel(&mut self, ticket: Ticket, wanted: Option<u64>) {
         match &mut self.job {
             Some(job) if wanted.is_none_or(|wanted| wanted == job.id) => {
                 if let Purpose::Calibrate(calibrating) = &mut job.purpose {
                     calibrating.cancelled = true;
                 }
-                effects.push(Effect::StopProbe { job: job.id });
+                self.effects.push(Effect::StopProbe { job: job.id });
                 let id = job.id;
-                reply(effects, ticket, Reply::Cancelled { job: id });
+                self.effects.reply(ticket, Reply::Cancelled { job: id });
             }
             _ => {
                 let hint = "GET /v1/calibration shows the running job";
-                refuse(effects, ticket, Code::NotRunning.error("no such job is running", hint));
+                self.effects.refuse(ticket, Code::NotRunning.error("no such job is running", hint));
             }
         }
     }
 
     /// The probe of a calibration has ended: a better record, or the old one and the reason why.
-    pub(super) fn calibrated(
-        &mut self,
-        now: Now,
-        job: u64,
-        run: Calibrating,
-        outcome: Result<(), String>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn calibrated(&mut self, job: u64, run: Calibrating, outcome: Result<(), String>) {
         self.status.running = None;
         self.status.fraction = None;
         self.status.step = None;
-        let result =
-            self.judge(now, &run, outcome).map_err(|refusal| blaming(refusal, run.other_work.as_ref()));
+        let result = self.judge(&run, outcome).map_err(|refusal| blaming(refusal, run.other_work.as_ref()));
         match result {
             Err(refusal) if refusal.code == Code::FitFailed && self.may_do_with_fewer(&run).is_some() => {
                 let workers = self.may_do_with_fewer(&run).unwrap_or(1);
-                log(
-                    effects,
+                self.effects.log(
                     Severity::Info,
                     format!(
                         "calibration {job}: {}; again with {workers} of {} workers",
                         refusal.message, run.workers
                     ),
                 );
-                self.calibrate_on(job, workers, PlanKind::Quick, run.waiting, effects);
+                self.calibrate_on(job, workers, PlanKind::Quick, run.waiting);
             }
             Ok(record) => {
                 self.status.last_job = Some(job);
                 let mut merged = record.merged_with(self.record.as_ref());
                 for said in metering::judge(&mut merged, self.hardware.as_deref()) {
-                    log(effects, Severity::Warning, said);
+                    self.effects.log(Severity::Warning, said);
                 }
                 self.status.last_error = None;
                 // Beside other work it is done, and yet wanted again.
-                self.failed_at = merged.loaded.then_some(now.boottime);
+                self.failed_at = merged.loaded.then_some(self.now.boottime);
                 self.failures = if merged.loaded { self.failures.saturating_add(1) } else { 0 };
-                log(effects, Severity::Info, summary(job, &merged));
-                effects.push(Effect::Save(StoreItem::Calibration(Box::new(merged.clone()))));
+                self.effects.log(Severity::Info, summary(job, &merged));
+                self.effects.push(Effect::Save(StoreItem::Calibration(Box::new(merged.clone()))));
                 self.record = Some(merged);
-                self.forget_changes(effects);
+                self.forget_changes();
                 for ticket in run.waiting {
-                    reply(effects, ticket, Reply::Finished { job });
+                    self.effects.reply(ticket, Reply::Finished { job });
                 }
             }
             Err(refusal) => {
@@ -351,15 +328,14 @@ impl Governor {
                 self.status.last_error = Some(message.clone());
                 // A cancelled run is no reason to wait before the next attempt somebody asks for, but starting
                 // over at once by ourselves would not be stopping.
-                self.failed_at = Some(now.boottime);
+                self.failed_at = Some(self.now.boottime);
                 self.failures = self.failures.saturating_add(1);
-                log(
-                    effects,
+                self.effects.log(
                     Severity::Warning,
                     format!("calibration {job}: {message}; the previous ceilings are kept"),
                 );
                 for ticket in run.waiting {
-                    refuse(effects, ticket, refusal.clone());
+                    self.effects.refuse(ticket, refusal.clone());
                 }
             }
         }
@@ -396,12 +372,7 @@ impl Governor {
         Ok(Some(GpuContext { physical: datasheet(hardware, &fastest), point: point.clone() }))
     }
 
-    fn judge(
-        &self,
-        now: Now,
-        run: &Calibrating,
-        outcome: Result<(), String>,
-    ) -> Result<CalibrationRecord, Refusal> {
+    fn judge(&self, run: &Calibrating, outcome: Result<(), String>) -> Result<CalibrationRecord, Refusal> {
         if run.cancelled {
             return Err(Code::Cancelled.error("it was cancelled", "start it again with POST /v1/calibrate"));
         }
@@ -413,7 +384,7 @@ impl Governor {
         let gpu = self.gpu_context(run)?;
         let context = FitContext {
             key: machine_key(&self.board, self.policy.instruction_set),
-            unix_s: now.unix_s,
+            unix_s: self.now.unix_s,
             wall,
             plan: run.plan,
             simulated: self.board.simulated,

@@ -43,8 +43,7 @@ pub use self::hold::{StoredHold, StoredHolds};
 use self::lifecycle::{Author, Purpose, Stage, Standing};
 pub(super) use self::state::PowerState;
 use self::state::Queued;
-use super::effects::{refuse, reply};
-use super::{AuditEvent, AuditRecord, Client, ControlRequest, Effect, Governor, Now, Reply, Ticket};
+use super::{AuditEvent, AuditRecord, Client, ControlRequest, Governor, Reply, Ticket};
 use rooflined_core::board::{ActiveMode, Order, PowerMode, SwitchOutcome};
 use rooflined_core::configuration::how_to_enable_control;
 use rooflined_core::near::Near;
@@ -57,24 +56,17 @@ use rooflined_predict::snapshot::{ModeCause, PendingConfirmation};
 pub(super) const KEPT: Seconds = Seconds(30.0);
 
 impl Governor {
-    pub(super) fn control_requested(
-        &mut self,
-        now: Now,
-        ticket: Ticket,
-        client: Client,
-        request: ControlRequest,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn control_requested(&mut self, ticket: Ticket, client: Client, request: ControlRequest) {
         // What has expired is gone, also if its timer is late.
-        self.expire(now, effects);
-        self.look_closely(now);
-        self.read_journal(now, effects);
-        if let Err(refusal) = self.dispatch(now, Queued { ticket, client, request }, effects) {
-            refuse(effects, ticket, refusal);
+        self.expire();
+        self.look_closely();
+        self.read_journal();
+        if let Err(refusal) = self.dispatch(Queued { ticket, client, request }) {
+            self.effects.refuse(ticket, refusal);
         }
     }
 
-    fn dispatch(&mut self, now: Now, queued: Queued, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+    fn dispatch(&mut self, queued: Queued) -> Result<(), Refusal> {
         let housekeeping =
             (self.power.stage.in_flight()).is_some_and(|order| order.purpose.is_housekeeping());
         if self.policy.control_enabled && housekeeping && queued.request.waits() {
@@ -83,28 +75,26 @@ impl Governor {
         let Queued { ticket, client, request } = queued;
         let answer = match request {
             // Letting go is possible even after control was switched off.
-            ControlRequest::Release { cookie } => {
-                self.release(client, cookie, effects).map(|()| Some(Reply::Done))?
-            }
+            ControlRequest::Release { cookie } => self.release(client, cookie).map(|()| Some(Reply::Done))?,
             _ if !self.policy.control_enabled => return Err(disabled()),
             ControlRequest::SetMode { mode, confirm_within, dry_run, reason } => {
                 let author = Author { uid: client.uid, reason };
-                self.set_mode(now, (ticket, author), &mode, confirm_within, dry_run, effects)?
+                self.set_mode((ticket, author), &mode, confirm_within, dry_run)?
             }
-            ControlRequest::Confirm { id } => self.confirm(now, (ticket, client), id, effects)?,
-            ControlRequest::Revert { id } => self.revert_requested(now, (ticket, client), id, effects)?,
+            ControlRequest::Confirm { id } => self.confirm((ticket, client), id)?,
+            ControlRequest::Revert { id } => self.revert_requested((ticket, client), id)?,
             ControlRequest::Hold(mut hold) => {
                 (hold.uid, hold.connection) = (client.uid, client.connection);
                 self.may_hold(&hold)?;
                 if self.power.stage.in_flight().is_some() {
                     return self.enqueue(Queued { ticket, client, request: ControlRequest::Hold(hold) });
                 }
-                self.grant(now, (ticket, hold), effects)?
+                self.grant((ticket, hold))?
             }
-            ControlRequest::Renew { cookie, ttl } => Some(self.renew(now, client, cookie, ttl)?),
+            ControlRequest::Renew { cookie, ttl } => Some(self.renew(client, cookie, ttl)?),
         };
         if let Some(answer) = answer {
-            reply(effects, ticket, answer);
+            self.effects.reply(ticket, answer);
         }
         Ok(())
     }
@@ -120,12 +110,12 @@ impl Governor {
     }
 
     /// Requests that waited for a switch, until one needs another.
-    fn serve_queue(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    fn serve_queue(&mut self) {
         while self.power.stage.in_flight().is_none() {
             let Some(queued) = self.power.queue.pop_front() else { return };
             let ticket = queued.ticket;
-            if let Err(refusal) = self.dispatch(now, queued, effects) {
-                refuse(effects, ticket, refusal);
+            if let Err(refusal) = self.dispatch(queued) {
+                self.effects.refuse(ticket, refusal);
             }
         }
     }
@@ -133,12 +123,10 @@ impl Governor {
     /// `None`: the reply comes with the answer of the privileged helper.
     fn set_mode(
         &mut self,
-        now: Now,
         (ticket, author): (Ticket, Author),
         name: &str,
         confirm_within: Option<Seconds>,
         dry_run: bool,
-        effects: &mut Vec<Effect>,
     ) -> Result<Option<Reply>, Refusal> {
         let snapshot = self.snapshot();
         let all = view::candidates(&snapshot);
@@ -153,7 +141,7 @@ impl Governor {
         let active = active_mode(&target);
         // The privileged helper compares every file of the mode; a reading only those that tell modes apart.
         let of_holds = matches!(self.power.stage, Stage::Idle(Standing::Provisional(_)));
-        if !dry_run && confirm_within.is_none() && of_holds && self.is_active(now, &active) {
+        if !dry_run && confirm_within.is_none() && of_holds && self.is_active(&active) {
             let report = self.already(&active);
             let done = Reply::Switched { report: Box::new(report), confirm: None };
             // It is active for a hold's sake only; now it is meant to stay.
@@ -167,7 +155,7 @@ impl Governor {
                 reason: said(author.reason),
                 ..AuditRecord::of(AuditEvent::Switch)
             };
-            self.settle(now, Some((ticket, done)), Some(record), effects);
+            self.settle(Some((ticket, done)), Some(record));
             return Ok(None);
         }
         if let (Some(view), false) = (target.view, dry_run) {
@@ -192,7 +180,7 @@ impl Governor {
         let name = target.mode.name.clone();
         let PowerMode { id, knob, .. } = *target.mode;
         let what = Order::SetMode { id, name: name.clone(), knob, dry_run, keep: None };
-        let sent = self.order(now, what, effects, |standing| {
+        let sent = self.order(what, |standing| {
             if dry_run {
                 Ok(Purpose::DryRun { ticket, standing })
             } else {
@@ -205,13 +193,7 @@ impl Governor {
         Ok(None)
     }
 
-    fn confirm(
-        &mut self,
-        now: Now,
-        (ticket, client): (Ticket, Client),
-        id: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Option<Reply>, Refusal> {
+    fn confirm(&mut self, (ticket, client): (Ticket, Client), id: u64) -> Result<Option<Reply>, Refusal> {
         self.idle()?;
         self.pending_change(Some(id))?;
         self.reachable()?;
@@ -222,21 +204,19 @@ impl Governor {
             uid: Some(client.uid),
             ..AuditRecord::of(AuditEvent::Confirm)
         });
-        self.settle(now, Some((ticket, Reply::Done)), record, effects);
+        self.settle(Some((ticket, Reply::Done)), record);
         Ok(None)
     }
 
     fn revert_requested(
         &mut self,
-        now: Now,
         (ticket, client): (Ticket, Client),
         id: Option<u64>,
-        effects: &mut Vec<Effect>,
     ) -> Result<Option<Reply>, Refusal> {
         self.idle()?;
         self.pending_change(id)?;
         self.reachable()?;
-        self.revert(now, Some((ticket, client.uid)), effects);
+        self.revert(Some((ticket, client.uid)));
         Ok(None)
     }
 

@@ -140,31 +140,39 @@ pub enum Severity {
     Error,
 }
 
-pub(super) fn reply(effects: &mut Vec<Effect>, ticket: Ticket, reply: Reply) {
-    effects.push(Effect::Reply { ticket, reply });
-}
+/// What is to be done so far, in order.
+#[derive(Debug, Default)]
+pub(super) struct Effects(Vec<Effect>);
 
-pub(super) fn refuse(effects: &mut Vec<Effect>, ticket: Ticket, refusal: Refusal) {
-    reply(effects, ticket, Reply::Refused(refusal));
-}
+impl Effects {
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.0.push(effect);
+    }
 
-pub(super) fn log(effects: &mut Vec<Effect>, severity: Severity, message: String) {
-    effects.push(Effect::Log { severity, message, record: None });
-}
+    pub(super) fn reply(&mut self, ticket: Ticket, reply: Reply) {
+        self.push(Effect::Reply { ticket, reply });
+    }
 
-/// What is done about power modes, holds and reports is looked for by its fields.
-pub(super) fn audit(effects: &mut Vec<Effect>, severity: Severity, message: String, record: AuditRecord) {
-    effects.push(Effect::Log { severity, message, record: Some(Box::new(record)) });
-}
+    pub(super) fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        self.reply(ticket, Reply::Refused(refusal));
+    }
 
-/// One probe at a time: two would measure each other.
-pub(super) fn busy(effects: &mut Vec<Effect>, ticket: Ticket, what: &str) {
-    reply(effects, ticket, busy_reply(what));
-}
+    pub(super) fn log(&mut self, severity: Severity, message: String) {
+        self.push(Effect::Log { severity, message, record: None });
+    }
 
-fn busy_reply(what: &str) -> Reply {
-    Reply::Refused(
-        Code::Busy
-            .error(format!("{what} is running"), "wait for the running job: GET /v1/calibration shows it"),
-    )
+    /// What is done about power modes, holds and reports is looked for by its fields.
+    pub(super) fn audit(&mut self, severity: Severity, message: String, record: AuditRecord) {
+        self.push(Effect::Log { severity, message, record: Some(Box::new(record)) });
+    }
+
+    /// One probe at a time: two would measure each other.
+    pub(super) fn busy(&mut self, ticket: Ticket, what: &str) {
+        let hint = "wait for the running job: GET /v1/calibration shows it";
+        self.refuse(ticket, Code::Busy.error(format!("{what} is running"), hint));
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.0)
+    }
 }

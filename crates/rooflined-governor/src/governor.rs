@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::control::PowerState;
 use super::device::differences;
-use super::effects::log;
+use super::effects::Effects;
 use super::job::{CalibrationRequest, Job, MeasurementRequest, Purpose};
 use super::machine::{machine_key, machine_name};
 use super::metering::Metering;
@@ -31,6 +31,10 @@ use rooflined_predict::{Engine, EngineProfile};
 /// Owns everything that changes.
 #[derive(Debug)]
 pub struct Governor {
+    /// When what is handled happened.
+    pub(crate) now: Now,
+    /// What is to be done about it.
+    pub(crate) effects: Effects,
     pub(crate) board: Board,
     /// What the registry knows of the board.
     pub(crate) hardware: Option<Arc<Hardware>>,
@@ -111,6 +115,8 @@ impl Governor {
         });
         let power = PowerState::new(&state);
         let mut governor = Self {
+            now,
+            effects: Effects::default(),
             board,
             hardware,
             accelerator,
@@ -137,7 +143,7 @@ impl Governor {
         if let Some(unmet) = governor.unmet() {
             governor.degraded.insert("accelerator", unmet);
         }
-        governor.rebuild(now);
+        governor.rebuild();
         governor
     }
 
@@ -149,39 +155,39 @@ impl Governor {
 
     /// Takes in what happened and says what is to be done.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
-        let mut effects = Vec::new();
+        self.now = now;
         match event {
             Event::Tick => {
                 self.woken();
-                self.consider_calibrating(now, &mut effects);
+                self.consider_calibrating();
             }
             Event::Sampled(state) => {
-                self.sampled(now, *state, &mut effects);
-                self.note_slow_servers(now, &mut effects);
-                self.pace(now, &mut effects);
-                self.consider_calibrating(now, &mut effects);
+                self.sampled(*state);
+                self.note_slow_servers();
+                self.pace();
+                self.consider_calibrating();
                 // Loads are metered, and idle moments looked for, many times a second; clients are notified as often as ever.
-                let since = now.boottime - self.snapshot.taken_at;
-                let often = self.is_holding() || self.looks_for_idleness(now);
+                let since = self.now.boottime - self.snapshot.taken_at;
+                let often = self.is_holding() || self.looks_for_idleness();
                 if !often || since >= self.policy.sampling_period {
-                    self.publish(now, &mut effects);
+                    self.publish();
                 }
             }
             Event::Watched => {
-                self.watched_until = now.boottime + WATCHED_FOR;
-                self.pace(now, &mut effects);
+                self.watched_until = self.now.boottime + WATCHED_FOR;
+                self.pace();
             }
-            Event::Requested { ticket, command } => self.execute(now, ticket, command, &mut effects),
-            Event::ConnectionClosed { connection } => self.connection_closed(connection, &mut effects),
-            Event::ConnectionLost { connection } => self.connection_lost(now, connection),
-            Event::OrderAnswered { order, answer } => self.finish_order(now, order, *answer, &mut effects),
-            Event::Actuator { problem } => self.actuator_changed(now, problem, &mut effects),
-            Event::ClientGone { ticket } => self.client_gone(ticket, &mut effects),
-            Event::Probe { job, event } => self.probe(now, job, *event, &mut effects),
-            Event::ProbeEnded { job, outcome } => self.probe_ended(now, job, outcome, &mut effects),
+            Event::Requested { ticket, command } => self.execute(ticket, command),
+            Event::ConnectionClosed { connection } => self.connection_closed(connection),
+            Event::ConnectionLost { connection } => self.connection_lost(connection),
+            Event::OrderAnswered { order, answer } => self.finish_order(order, *answer),
+            Event::Actuator { problem } => self.actuator_changed(problem),
+            Event::ClientGone { ticket } => self.client_gone(ticket),
+            Event::Probe { job, event } => self.probe(job, *event),
+            Event::ProbeEnded { job, outcome } => self.probe_ended(job, outcome),
             Event::Degraded { name, problem } => {
-                if self.note_degraded(name, problem, &mut effects) {
-                    self.publish(now, &mut effects);
+                if self.note_degraded(name, problem) {
+                    self.publish();
                 }
             }
             Event::Reconfigured(policy) => {
@@ -190,37 +196,37 @@ impl Governor {
                 if began {
                     self.restart_enforcement();
                 }
-                self.pace(now, &mut effects);
-                self.publish(now, &mut effects);
+                self.pace();
+                self.publish();
             }
         }
-        self.mind_power(now, &mut effects);
-        effects
+        self.mind_power();
+        self.effects.take()
     }
 
-    fn execute(&mut self, now: Now, ticket: Ticket, command: Command, effects: &mut Vec<Effect>) {
+    fn execute(&mut self, ticket: Ticket, command: Command) {
         match command {
             Command::Calibrate { plan, wait, force } => {
                 let request = CalibrationRequest { ticket, wait, force };
-                self.calibrate_requested(now, request, plan, effects);
+                self.calibrate_requested(request, plan);
             }
-            Command::Cancel { job } => self.cancel(ticket, job, effects),
+            Command::Cancel { job } => self.cancel(ticket, job),
             Command::Measure { work, power } => {
                 let request = MeasurementRequest { ticket, power };
-                self.measure_requested(now, request, &work, effects);
+                self.measure_requested(request, &work);
             }
             Command::Observe { by, observations, servers } => {
-                self.observed(now, ticket, &by, (&observations, &servers), effects);
-                self.publish(now, effects);
+                self.observed(ticket, &by, (&observations, &servers));
+                self.publish();
             }
-            Command::Forget { which, by } => self.forget_requested(now, ticket, (&which, by), effects),
+            Command::Forget { which, by } => self.forget_requested(ticket, (&which, by)),
             Command::Control { client, request } => {
-                self.control_requested(now, ticket, client, request, effects);
+                self.control_requested(ticket, client, request);
             }
         }
     }
 
-    fn sampled(&mut self, now: Now, mut state: BoardState, effects: &mut Vec<Effect>) {
+    fn sampled(&mut self, mut state: BoardState) {
         if self.outdated(&state) {
             return;
         }
@@ -231,14 +237,14 @@ impl Governor {
                 Some(throttle) if throttle.active => format!("throttled: {}", throttle.evidence.join(", ")),
                 _ => "no longer throttled".to_owned(),
             };
-            log(effects, Severity::Warning, message);
+            self.effects.log(Severity::Warning, message);
         }
         if let Some(metering) = self.job.as_mut().and_then(|job| job.purpose.metering()) {
             metering.sampled(&state, self.accelerator);
         }
         self.load_watch.sampled(&state);
         self.state = state;
-        self.watch_mode(now, effects);
+        self.watch_mode();
     }
 
     /// Whether the running probe holds a load for the power meter.
@@ -251,11 +257,11 @@ impl Governor {
     }
 
     /// Samples very fast while a load is held, fast while somebody looks or a probe runs, and rarely otherwise.
-    pub(super) fn pace(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let fast = now.boottime < self.watched_until || self.job.is_some() || self.lively();
+    pub(super) fn pace(&mut self) {
+        let fast = self.now.boottime < self.watched_until || self.job.is_some() || self.lively();
         let period = if self.is_holding() {
             METERING_PERIOD.min(self.policy.sampling_period)
-        } else if self.looks_for_idleness(now) {
+        } else if self.looks_for_idleness() {
             IDLENESS_PERIOD.min(self.policy.sampling_period)
         } else if fast {
             self.policy.sampling_period
@@ -264,36 +270,31 @@ impl Governor {
         };
         if period != self.sampling_period {
             self.sampling_period = period;
-            effects.push(Effect::SampleEvery(period));
+            self.effects.push(Effect::SampleEvery(period));
         }
     }
 
     /// True if anything changed. Says a lasting fault once when it starts and once when it ends.
-    pub(super) fn note_degraded(
-        &mut self,
-        name: &'static str,
-        problem: Option<String>,
-        effects: &mut Vec<Effect>,
-    ) -> bool {
+    pub(super) fn note_degraded(&mut self, name: &'static str, problem: Option<String>) -> bool {
         match problem {
             Some(problem) => {
                 let known = self.degraded.insert(name, problem.clone());
                 if known.is_none() {
-                    log(effects, Severity::Warning, format!("{name}: {problem}"));
+                    self.effects.log(Severity::Warning, format!("{name}: {problem}"));
                 }
                 known.as_ref() != Some(&problem)
             }
             None => {
                 let known = self.degraded.remove(name).is_some();
                 if known {
-                    log(effects, Severity::Info, format!("{name}: works again"));
+                    self.effects.log(Severity::Info, format!("{name}: works again"));
                 }
                 known
             }
         }
     }
 
-    fn probe(&mut self, now: Now, job: u64, event: ProbeEvent, effects: &mut Vec<Effect>) {
+    fn probe(&mut self, job: u64, event: ProbeEvent) {
         let Some(running) = self.job.as_mut().filter(|running| running.id == job) else { return };
         match event {
             ProbeEvent::Beside(other_work) => {
@@ -305,13 +306,13 @@ impl Governor {
             ProbeEvent::Progress { fraction, step } => {
                 if let Some(metering) = running.purpose.metering() {
                     metering.hold_over();
-                    self.progress(now, fraction, step, effects);
+                    self.progress(fraction, step);
                 }
             }
             ProbeEvent::Holding { fraction, step } => {
                 if let Some(metering) = running.purpose.metering() {
                     metering.hold_began();
-                    self.progress(now, fraction, step, effects);
+                    self.progress(fraction, step);
                 }
             }
             ProbeEvent::Held(held) => {
@@ -326,7 +327,7 @@ impl Governor {
             }
             ProbeEvent::Sample(sample) => {
                 self.reference =
-                    Some(ReferenceReading::new(now.boottime, sample.after.reference, &self.state));
+                    Some(ReferenceReading::new(self.now.boottime, sample.after.reference, &self.state));
                 match &mut running.purpose {
                     Purpose::Calibrate(calibrating) => calibrating.samples.push(*sample),
                     Purpose::Measure(measuring) => measuring.samples.push(*sample),
@@ -358,28 +359,28 @@ impl Governor {
         }
     }
 
-    fn progress(&mut self, now: Now, fraction: f64, step: String, effects: &mut Vec<Effect>) {
+    fn progress(&mut self, fraction: f64, step: String) {
         // The status is that of calibrations.
         if self.status.running.is_some() {
             self.status.fraction = Some(fraction.clamp(0.0, 1.0));
             self.status.step = Some(step);
         }
-        self.pace(now, effects);
-        self.publish(now, effects);
+        self.pace();
+        self.publish();
     }
 
-    fn probe_ended(&mut self, now: Now, job: u64, outcome: Result<(), String>, effects: &mut Vec<Effect>) {
+    fn probe_ended(&mut self, job: u64, outcome: Result<(), String>) {
         if self.job.as_ref().is_none_or(|running| running.id != job) {
             return;
         }
         let Some(ended) = self.job.take() else { return };
         match ended.purpose {
-            Purpose::Calibrate(calibrating) => self.calibrated(now, job, *calibrating, outcome, effects),
-            Purpose::Measure(measuring) => self.measured(*measuring, outcome, effects),
+            Purpose::Calibrate(calibrating) => self.calibrated(job, *calibrating, outcome),
+            Purpose::Measure(measuring) => self.measured(*measuring, outcome),
         }
         self.choose_regime();
-        self.pace(now, effects);
-        self.publish(now, effects);
+        self.pace();
+        self.publish();
     }
 
     /// Puts the regime of the newest reference measurement first.
@@ -395,7 +396,7 @@ impl Governor {
         }
     }
 
-    fn client_gone(&mut self, ticket: Ticket, effects: &mut Vec<Effect>) {
+    fn client_gone(&mut self, ticket: Ticket) {
         self.control_client_gone(ticket);
         let Some(job) = self.job.as_mut() else { return };
         let abandoned = match &mut job.purpose {
@@ -407,7 +408,7 @@ impl Governor {
             Purpose::Measure(measuring) => measuring.ticket == ticket,
         };
         if abandoned {
-            effects.push(Effect::StopProbe { job: job.id });
+            self.effects.push(Effect::StopProbe { job: job.id });
         }
     }
 
@@ -511,11 +512,11 @@ impl Governor {
         }
     }
 
-    pub(super) fn rebuild(&mut self, now: Now) {
+    pub(super) fn rebuild(&mut self) {
         let (roofline, profile) = self.current_model();
         self.snapshot = Arc::new(Snapshot {
             serial: self.snapshot.serial + 1,
-            taken_at: now.boottime,
+            taken_at: self.now.boottime,
             board: self.board.clone(),
             state: self.state.clone(),
             busy_clocks: self.load_watch.clocks(),
@@ -538,9 +539,9 @@ impl Governor {
         });
     }
 
-    pub(super) fn publish(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.rebuild(now);
-        effects.push(Effect::Publish(Arc::clone(&self.snapshot)));
+    pub(super) fn publish(&mut self) {
+        self.rebuild();
+        self.effects.push(Effect::Publish(Arc::clone(&self.snapshot)));
     }
 
     pub(super) const fn next_job(&mut self) -> u64 {

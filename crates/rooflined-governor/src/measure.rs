@@ -1,10 +1,9 @@
 //! Measurements of single operations, predicted vs. measured.
 
 use super::calibrate::probe_failed;
-use super::effects::{busy, refuse, reply};
 use super::job::{MeasurementRequest, Measuring, Purpose};
 use super::metering::{Metering, meter_period};
-use super::{Effect, Governor, Measured, MeasuredSet, Now, Reply};
+use super::{Effect, Governor, Measured, MeasuredSet, Reply};
 use rooflined_core::ceilings::{Roofline, scaling};
 use rooflined_core::operation::Op;
 use rooflined_core::precision::WeightFormat;
@@ -23,24 +22,22 @@ const MAX_OPERATIONS: usize = 64;
 impl Governor {
     pub(super) fn measure_requested(
         &mut self,
-        now: Now,
         MeasurementRequest { ticket, power }: MeasurementRequest,
         work: &[(Op, WeightFormat)],
-        effects: &mut Vec<Effect>,
     ) {
         if let Some(job) = &self.job {
             let what = match job.purpose {
                 Purpose::Calibrate(_) => "a calibration",
                 Purpose::Measure(_) => "a measurement",
             };
-            return busy(effects, ticket, what);
+            return self.effects.busy(ticket, what);
         }
         if work.len() > MAX_OPERATIONS {
             let message = format!("{} operations are more than {MAX_OPERATIONS}", work.len());
-            return refuse(effects, ticket, Code::TooMany.error(message, "ask in parts"));
+            return self.effects.refuse(ticket, Code::TooMany.error(message, "ask in parts"));
         }
         if let Some(refusal) = self.no_probe() {
-            return refuse(effects, ticket, refusal);
+            return self.effects.refuse(ticket, refusal);
         }
         let mut skipped = Vec::new();
         let mut runnable = Vec::new();
@@ -59,7 +56,7 @@ impl Governor {
             }
         }
         if runnable.is_empty() {
-            return reply(effects, ticket, Reply::Measured(MeasuredSet { rows: Vec::new(), skipped }));
+            return self.effects.reply(ticket, Reply::Measured(MeasuredSet { rows: Vec::new(), skipped }));
         }
         let kernels: Vec<Kernel> = runnable.iter().map(|(_, kernel)| *kernel).collect();
         let mut plan = measurement_plan(&kernels, &self.plan_context());
@@ -78,16 +75,11 @@ impl Governor {
             finished: None,
             metering,
         })));
-        effects.push(Effect::StartProbe { job, plan });
-        self.publish(now, effects);
+        self.effects.push(Effect::StartProbe { job, plan });
+        self.publish();
     }
 
-    pub(super) fn measured(
-        &mut self,
-        run: Measuring,
-        outcome: Result<(), String>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn measured(&mut self, run: Measuring, outcome: Result<(), String>) {
         let Measuring { ticket, work, samples, mut skipped, finished, metering } = run;
         let failure = match (outcome, finished) {
             (Err(reason), _) => Some(reason),
@@ -98,7 +90,7 @@ impl Governor {
             }
         };
         if let Some(reason) = failure {
-            return refuse(effects, ticket, probe_failed(&format!("the probe failed: {reason}")));
+            return self.effects.refuse(ticket, probe_failed(&format!("the probe failed: {reason}")));
         }
         let mut rows = Vec::new();
         for (asked, kernel) in work {
@@ -123,7 +115,7 @@ impl Governor {
                 }
             }
         }
-        reply(effects, ticket, Reply::Measured(MeasuredSet { rows, skipped }));
+        self.effects.reply(ticket, Reply::Measured(MeasuredSet { rows, skipped }));
     }
 
     /// Puts a sample beside its predictions: from the calibration alone, and for the memory system as the reference

@@ -6,8 +6,7 @@ use super::hold::{Enforcement, Holds, RequestedHold};
 use super::lifecycle::{HoldSwitch, Provisional, Purpose, Stage, Standing};
 use super::queries::Needs;
 use super::{KEPT, active_mode, said, view};
-use crate::effects::{log, refuse, reply};
-use crate::{AuditEvent, AuditRecord, Effect, Governor, Now, Severity};
+use crate::{AuditEvent, AuditRecord, Governor, Severity};
 use rooflined_core::board::{ActiveMode, Order, PowerMode, SwitchOutcome, SwitchReport};
 use rooflined_core::refusal::Code;
 use rooflined_core::units::Seconds;
@@ -30,15 +29,9 @@ pub(super) fn entering_mode(mode: &PowerMode) -> Order {
 
 impl Governor {
     /// To meet a hold that is asked for, or those in force.
-    pub(super) fn switch_for_holds(
-        &mut self,
-        now: Now,
-        requested: Option<RequestedHold>,
-        target: &Candidate<'_>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn switch_for_holds(&mut self, requested: Option<RequestedHold>, target: &Candidate<'_>) {
         let mode = active_mode(target);
-        self.order(now, entering(target), effects, |standing| standing.hold(requested, mode));
+        self.order(entering(target), |standing| standing.hold(requested, mode));
     }
 
     /// When a switch that nobody asked for just now may be made: the dwell time after the last one for a hold.
@@ -56,33 +49,31 @@ impl Governor {
     /// which would do, that it is entered for it.
     pub(super) fn better_for<'m>(
         &self,
-        now: Now,
         wanted: Needs<'_>,
         active: &Candidate<'_>,
         all: &[Candidate<'m>],
     ) -> Option<Candidate<'m>> {
         let own = wanted.verdicts()?;
-        if !self.power.stage.is_free() || now.boottime < self.dwell_over() {
+        if !self.power.stage.is_free() || self.now.boottime < self.dwell_over() {
             return None;
         }
         let mut arbitration = self.arbitrate(Scope::Binding, &self.possible(&[], all), all);
         arbitration.modes.retain(|mode| wanted.unmet(mode, all).is_none());
         let mut verdicts = self.verdicts(&arbitration.kept, Scope::Binding);
         verdicts.push(own);
-        self.cheaper(now, active, &arbitration, &verdicts)
+        self.cheaper(active, &arbitration, &verdicts)
     }
 
     /// The mode for what is kept that saves more than the hysteresis over the active one; `None` where none does.
     fn cheaper<'m>(
         &self,
-        now: Now,
         active: &Candidate<'_>,
         arbitration: &Arbitration<'_, 'm>,
         verdicts: &[&[ModeVerdict]],
     ) -> Option<Candidate<'m>> {
         let not_left = |mode: &&Candidate<'_>| {
             let mut left = self.power.holds.left.iter().filter(|(key, _)| mode.mode.is(key));
-            left.all(|(_, at)| now.boottime - *at >= LEFT_FOR)
+            left.all(|(_, at)| self.now.boottime - *at >= LEFT_FOR)
         };
         let modes: Vec<Candidate<'m>> = arbitration.modes.iter().filter(not_left).copied().collect();
         let best = choose::cheapest(&modes, verdicts)?;
@@ -93,7 +84,7 @@ impl Governor {
     /// Enters a mode that meets the holds in force where the present one does not, for instance after a switch that
     /// was not confirmed, and one that meets them at less energy where that is worth it: at once,
     /// or when the dwell time is over, which is then returned.
-    pub(super) fn enforce_holds(&mut self, now: Now, effects: &mut Vec<Effect>) -> Option<Seconds> {
+    pub(super) fn enforce_holds(&mut self) -> Option<Seconds> {
         let Holds { active: holds, enforcement, .. } = &self.power.holds;
         let free = self.power.stage.is_free() && self.unavailable().is_none();
         if !free || *enforcement == Enforcement::Suspended || holds.is_empty() {
@@ -119,44 +110,38 @@ impl Governor {
             .collect();
         let next = if unmet.is_empty() {
             let economises = *enforcement == Enforcement::Economy && self.policy.auto == Automatic::Switch;
-            economises.then(|| self.cheaper(now, &active, &arbitration, &verdicts)).flatten()
+            economises.then(|| self.cheaper(&active, &arbitration, &verdicts)).flatten()
         } else {
             choose::cheapest(&arbitration.modes, &verdicts).copied()
         };
         // What was predicted otherwise a moment ago may be so again; constraints do not waver.
         let due = if unmet.contains(&true) { Seconds::ZERO } else { self.dwell_over() };
-        self.tell_losers(&losers, effects);
+        self.tell_losers(&losers);
         let target = next?;
-        if due > now.boottime {
+        if due > self.now.boottime {
             return Some(due);
         }
         if !unmet.is_empty() {
-            self.leave(now, active.mode.key());
+            self.leave(active.mode.key());
         }
-        self.switch_for_holds(now, None, &target, effects);
+        self.switch_for_holds(None, &target);
         None
     }
 
     /// Says once which holds are not met beside older ones.
-    fn tell_losers(&mut self, losers: &[(u64, String)], effects: &mut Vec<Effect>) {
+    fn tell_losers(&mut self, losers: &[(u64, String)]) {
         for (cookie, app_id) in losers {
             if !self.power.holds.losers.contains(cookie) {
                 let message =
                     format!("the hold of {app_id} is not met: no mode meets it together with the older ones");
-                log(effects, Severity::Warning, message);
+                self.effects.log(Severity::Warning, message);
             }
         }
         self.power.holds.losers = losers.iter().map(|(cookie, _)| *cookie).collect();
     }
 
     /// What a switch for holds came to.
-    pub(super) fn finish_hold_switch(
-        &mut self,
-        now: Now,
-        switch: HoldSwitch,
-        report: SwitchReport,
-        effects: &mut Vec<Effect>,
-    ) -> Stage {
+    pub(super) fn finish_hold_switch(&mut self, switch: HoldSwitch, report: SwitchReport) -> Stage {
         let HoldSwitch { requested, target, mut tried, base } = switch;
         let hold = requested.as_ref().map(|(_, hold)| hold);
         let record = AuditRecord {
@@ -165,14 +150,14 @@ impl Governor {
             reason: hold.and_then(|hold| said(hold.reason.clone())),
             ..AuditRecord::of(AuditEvent::Switch)
         };
-        self.note_reached(now, &report, ModeCause::Hold, record, effects);
+        self.note_reached(&report, ModeCause::Hold, record);
         if report.outcome == SwitchOutcome::Applied {
-            self.power.holds.switched_at = Some(now.boottime);
+            self.power.holds.switched_at = Some(self.now.boottime);
             if let Some((ticket, hold)) = requested {
-                let answer = self.begin_hold(now, *hold, effects);
-                reply(effects, ticket, answer);
+                let answer = self.begin_hold(*hold);
+                self.effects.reply(ticket, answer);
                 for mode in tried {
-                    self.leave(now, mode);
+                    self.leave(mode);
                 }
             }
             let original = base.map_or_else(|| report.before.clone(), |base| base.original);
@@ -181,7 +166,7 @@ impl Governor {
         let base = self.unless_left(base, &report);
         // Whether a mode needs a reboot may show only when it is tried; another may do as well.
         tried.push(target.clone());
-        self.leave(now, target);
+        self.leave(target);
         let snapshot = self.snapshot();
         let all = view::candidates(&snapshot);
         if requested.is_none()
@@ -199,7 +184,7 @@ impl Governor {
             (Ok(target), requested) if requested.is_some() || !self.power.holds.active.is_empty() => {
                 let what = entering(&target);
                 let switch = HoldSwitch { requested, target: active_mode(&target), tried, base };
-                self.send(now, Purpose::Hold(switch), what, effects)
+                self.send(Purpose::Hold(switch), what)
             }
             (_, Some((ticket, _))) => {
                 let code = match report.outcome {
@@ -207,11 +192,11 @@ impl Governor {
                     SwitchOutcome::Refused => Code::Refused,
                     SwitchOutcome::NotApplied | SwitchOutcome::Applied => Code::NotReached,
                 };
-                refuse(effects, ticket, report.refusal(code));
+                self.effects.refuse(ticket, report.refusal(code));
                 Stage::Idle(base.into())
             }
             (_, None) => {
-                self.stop_enforcing(&report.words(), effects);
+                self.stop_enforcing(&report.words());
                 Stage::Idle(base.into())
             }
         }
@@ -223,15 +208,15 @@ impl Governor {
         self.power.holds.left.clear();
     }
 
-    fn leave(&mut self, now: Now, mode: ActiveMode) {
+    fn leave(&mut self, mode: ActiveMode) {
         self.power.holds.left.retain(|(other, _)| *other != mode);
-        self.power.holds.left.push((mode, now.boottime));
+        self.power.holds.left.push((mode, self.now.boottime));
     }
 
     /// A switch for holds that nobody waits for has failed. What they need is seen to again when the next one comes.
-    pub(super) fn stop_enforcing(&mut self, message: &str, effects: &mut Vec<Effect>) {
+    pub(super) fn stop_enforcing(&mut self, message: &str) {
         self.power.holds.enforcement = Enforcement::Suspended;
-        log(effects, Severity::Warning, format!("holds are not met: {message}"));
+        self.effects.log(Severity::Warning, format!("holds are not met: {message}"));
     }
 
     /// When the mode from before the holds comes back; `None` while it does not.

@@ -5,10 +5,7 @@ use super::choose::Candidate;
 use super::hold::RequestedHold;
 use super::queries::Needs;
 use super::{KEPT, disabled, said, view};
-use crate::effects::{audit, log, refuse};
-use crate::{
-    AuditEvent, AuditRecord, Client, ControlRequest, Effect, Governor, Now, Reply, Severity, Ticket,
-};
+use crate::{AuditEvent, AuditRecord, Client, ControlRequest, Governor, Reply, Severity, Ticket};
 use rooflined_core::configuration::file_in_use;
 use rooflined_core::hold::HoldConstraints;
 use rooflined_core::refusal::{Code, Refusal};
@@ -77,12 +74,7 @@ impl Governor {
     }
 
     /// Puts a hold in force, after a switch where one is needed. No switch is under way.
-    pub(super) fn grant(
-        &mut self,
-        now: Now,
-        (ticket, hold): RequestedHold,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Option<Reply>, Refusal> {
+    pub(super) fn grant(&mut self, (ticket, hold): RequestedHold) -> Result<Option<Reply>, Refusal> {
         self.reachable()?;
         self.answer_queries();
         let snapshot = self.snapshot();
@@ -98,19 +90,19 @@ impl Governor {
             // Where the daemon only advises, what could not be met is refused all the same.
             self.choose_for(Some(wanted), Scope::Requested, &[], &all)?;
         }
-        if let Some(reply) = self.take_over(now, &hold, wanted, &all, effects) {
+        if let Some(reply) = self.take_over(&hold, wanted, &all) {
             return Ok(Some(reply));
         }
         let switches = self.policy.auto == Automatic::Switch;
         let wanted = Needs { answer: wanted.answer.filter(|_| switches), ..wanted };
         if !switches && *constraints == HoldConstraints::default() {
-            return Ok(Some(self.begin_without_switch(now, *hold, effects)));
+            return Ok(Some(self.begin_without_switch(*hold)));
         }
         let target = match self.will_do(wanted, &all) {
             // Hysteresis: a mode that will do stays, unless its query is answered at much less energy elsewhere.
             Some(active) => {
-                let Some(better) = self.better_for(now, wanted, &active, &all) else {
-                    return Ok(Some(self.begin_without_switch(now, *hold, effects)));
+                let Some(better) = self.better_for(wanted, &active, &all) else {
+                    return Ok(Some(self.begin_without_switch(*hold)));
                 };
                 better
             }
@@ -122,17 +114,17 @@ impl Governor {
                 "confirm or revert it first",
             ));
         }
-        self.switch_for_holds(now, Some((ticket, hold)), &target, effects);
+        self.switch_for_holds(Some((ticket, hold)), &target);
         Ok(None)
     }
 
-    fn begin_without_switch(&mut self, now: Now, hold: Hold, effects: &mut Vec<Effect>) -> Reply {
+    fn begin_without_switch(&mut self, hold: Hold) -> Reply {
         self.power.stage.allow_all_attempts();
-        self.begin_hold(now, hold, effects)
+        self.begin_hold(hold)
     }
 
     /// Adds a hold that the active mode meets, as far as anything is switched for it.
-    pub(super) fn begin_hold(&mut self, now: Now, mut hold: Hold, effects: &mut Vec<Effect>) -> Reply {
+    pub(super) fn begin_hold(&mut self, mut hold: Hold) -> Reply {
         let Hold { cookie, uid, ref app_id, .. } = hold;
         let mode = self.active_name();
         let record = AuditRecord {
@@ -142,7 +134,7 @@ impl Governor {
             reason: said(hold.reason.clone()),
             ..AuditRecord::of(AuditEvent::Hold)
         };
-        audit(effects, Severity::Info, format!("{app_id} of user {uid} holds {mode}"), record);
+        self.effects.audit(Severity::Info, format!("{app_id} of user {uid} holds {mode}"), record);
         if let Some(query) = &hold.query {
             let answer = self.answer_query(query);
             self.power.holds.answers.insert(cookie, answer);
@@ -153,7 +145,7 @@ impl Governor {
         if hold.constraints != HoldConstraints::default() || self.policy.auto == Automatic::Switch {
             self.restart_enforcement();
         }
-        hold.begin(now.boottime);
+        hold.begin(self.now.boottime);
         let expires_at = hold.expires_at;
         self.power.holds.active.push(hold);
         self.held_reply(cookie, expires_at)
@@ -180,27 +172,16 @@ impl Governor {
         all.iter().find(|candidate| candidate.mode.is(active)).copied()
     }
 
-    pub(super) fn renew(
-        &mut self,
-        now: Now,
-        client: Client,
-        cookie: u64,
-        ttl: Seconds,
-    ) -> Result<Reply, Refusal> {
-        let held = self.own_hold(client, cookie)?;
-        held.expires_at = Some(now.boottime + ttl);
-        Ok(self.held_reply(cookie, Some(now.boottime + ttl)))
+    pub(super) fn renew(&mut self, client: Client, cookie: u64, ttl: Seconds) -> Result<Reply, Refusal> {
+        let expires_at = Some(self.now.boottime + ttl);
+        self.own_hold(client, cookie)?.expires_at = expires_at;
+        Ok(self.held_reply(cookie, expires_at))
     }
 
-    pub(super) fn release(
-        &mut self,
-        client: Client,
-        cookie: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refusal> {
+    pub(super) fn release(&mut self, client: Client, cookie: u64) -> Result<(), Refusal> {
         self.own_hold(client, cookie)?;
         let released = |held: &Hold| (held.cookie == cookie).then_some("released");
-        self.end_holds(Some(client.uid), released, effects);
+        self.end_holds(Some(client.uid), released);
         Ok(())
     }
 
@@ -220,45 +201,40 @@ impl Governor {
     }
 
     /// Ends holds whose time has come, or all of them once control is disabled.
-    pub(super) fn expire(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn expire(&mut self) {
         let enabled = self.policy.control_enabled;
         if !enabled {
             if !self.power.holds.active.is_empty() {
-                log(effects, Severity::Warning, "control was disabled: every hold ends".to_owned());
+                self.effects.log(Severity::Warning, "control was disabled: every hold ends".to_owned());
             }
             for queued in std::mem::take(&mut self.power.queue) {
-                refuse(effects, queued.ticket, disabled());
+                self.effects.refuse(queued.ticket, disabled());
             }
         }
-        let off = self.policy.auto == Automatic::Off;
+        let (now, off) = (self.now.boottime, self.policy.auto == Automatic::Off);
         if off && self.power.holds.active.iter().any(|held| held.query.is_some()) {
             let message = "auto below [policy] was set to \"off\": every hold with a query ends";
-            log(effects, Severity::Warning, message.to_owned());
+            self.effects.log(Severity::Warning, message.to_owned());
         }
         for held in &self.power.holds.active {
-            if held.waits_until.is_some_and(|end| end <= now.boottime) {
+            if held.waits_until.is_some_and(|end| end <= now) {
                 let who = &held.app_id;
                 let message = format!("the hold of {who} ends: its client did not come back");
-                log(effects, Severity::Warning, message);
+                self.effects.log(Severity::Warning, message);
             }
         }
         let ends = |held: &Hold| match () {
             () if !enabled => Some("control_disabled"),
             () if off && held.query.is_some() => Some("auto_off"),
-            () if held.expires_at.is_some_and(|end| end <= now.boottime) => Some("expired"),
-            () if held.waits_until.is_some_and(|end| end <= now.boottime) => Some("not_back"),
+            () if held.expires_at.is_some_and(|end| end <= now) => Some("expired"),
+            () if held.waits_until.is_some_and(|end| end <= now) => Some("not_back"),
             () => None,
         };
-        self.end_holds(None, ends, effects);
+        self.end_holds(None, ends);
     }
 
     /// Ends those that there is a cause for, and records it with who asked for it, if anybody did.
-    pub(super) fn end_holds(
-        &mut self,
-        by: Option<u32>,
-        cause: impl Fn(&Hold) -> Option<&'static str>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn end_holds(&mut self, by: Option<u32>, cause: impl Fn(&Hold) -> Option<&'static str>) {
         let before = self.power.holds.active.len();
         self.power.holds.active.retain(|held| {
             let Some(cause) = cause(held) else { return true };
@@ -270,7 +246,7 @@ impl Governor {
                 ..AuditRecord::of(AuditEvent::Release)
             };
             let message = format!("the hold of {app_id} of user {uid} has ended ({cause})");
-            audit(effects, Severity::Info, message, record);
+            self.effects.audit(Severity::Info, message, record);
             false
         });
         if self.power.holds.active.len() != before {
@@ -280,10 +256,10 @@ impl Governor {
     }
 
     /// The holds that came over this connection end.
-    pub(crate) fn connection_closed(&mut self, connection: u64, effects: &mut Vec<Effect>) {
+    pub(crate) fn connection_closed(&mut self, connection: u64) {
         let attached = |client: u64, attached: bool| attached && client == connection;
         let ends = |held: &Hold| attached(held.connection, held.attached).then_some("disconnected");
-        self.end_holds(None, ends, effects);
+        self.end_holds(None, ends);
         self.power.queue.retain(|queued| {
             let is_attached = matches!(&queued.request, ControlRequest::Hold(hold) if hold.attached);
             !attached(queued.client.connection, is_attached)
@@ -292,12 +268,12 @@ impl Governor {
     }
 
     /// The holds that came over this connection wait for their clients, as they do after a restart.
-    pub(crate) fn connection_lost(&mut self, now: Now, connection: u64) {
+    pub(crate) fn connection_lost(&mut self, connection: u64) {
         for held in &mut self.power.holds.active {
             if held.attached && held.connection == connection {
                 // Those of clients are counted from one.
                 held.connection = 0;
-                held.waits_until = Some(now.boottime + KEPT);
+                held.waits_until = Some(self.now.boottime + KEPT);
             }
         }
     }

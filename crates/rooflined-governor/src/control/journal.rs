@@ -2,8 +2,7 @@
 
 use super::helper::Connection;
 use super::lifecycle::{ATTEMPTS, Purpose, Stage, Standing};
-use crate::effects::{audit, log};
-use crate::{AuditEvent, AuditRecord, Effect, Governor, Now, Severity};
+use crate::{AuditEvent, AuditRecord, Governor, Severity};
 use rooflined_core::board::{
     JournalEntry, Order, OrderFailure, ReadBack, SwitchOutcome, SwitchPhase, SwitchReport,
 };
@@ -14,12 +13,10 @@ impl Governor {
     /// switch that is not settled is undone, unless it is the one that this run still holds or waits for.
     pub(super) fn journal_found(
         &mut self,
-        now: Now,
         standing: Standing,
         journal: Option<&JournalEntry>,
         recovered: Option<String>,
         found: &ReadBack,
-        effects: &mut Vec<Effect>,
     ) -> Stage {
         let undone = recovered.is_some();
         if let Some(recovered) = recovered {
@@ -29,7 +26,7 @@ impl Governor {
                 cause: Some(ModeCause::Revert.key()),
                 ..AuditRecord::of(AuditEvent::Revert)
             };
-            audit(effects, Severity::Info, message, record);
+            self.effects.audit(Severity::Info, message, record);
         }
         match journal {
             Some(entry) => {
@@ -38,12 +35,9 @@ impl Governor {
                     return Stage::Idle(standing);
                 }
                 let (from, to) = (&entry.target.name, &entry.original.name);
-                log(
-                    effects,
-                    Severity::Warning,
-                    format!("power mode {from} was not settled; {to} is restored"),
-                );
-                return self.send(now, Purpose::Undo, Order::Restore, effects);
+                self.effects
+                    .log(Severity::Warning, format!("power mode {from} was not settled; {to} is restored"));
+                return self.send(Purpose::Undo, Order::Restore);
             }
             None => {
                 if standing.unsettled_mode().is_some() {
@@ -54,66 +48,61 @@ impl Governor {
                         cause: Some(ModeCause::Revert.key()),
                         ..AuditRecord::of(AuditEvent::Revert)
                     };
-                    audit(effects, Severity::Warning, message.to_owned(), record);
+                    self.effects.audit(Severity::Warning, message.to_owned(), record);
                     self.power.mode.cause = ModeCause::Revert;
-                    self.take_reading(now, found.mode.clone(), found);
+                    self.take_reading(found.mode.clone(), found);
                 } else if undone {
                     // What was read before the privileged helper went back is nobody else's doing.
                     self.power.mode.cause = ModeCause::Revert;
-                    self.take_reading(now, found.mode.clone(), found);
+                    self.take_reading(found.mode.clone(), found);
                 }
             }
         }
         Stage::Idle(Standing::Settled)
     }
 
-    pub(crate) fn actuator_changed(
-        &mut self,
-        now: Now,
-        problem: Option<OrderFailure>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn actuator_changed(&mut self, problem: Option<OrderFailure>) {
         let was_lost = self.power.helper.problem().is_some();
         self.power.helper.connection = match problem {
             None => {
                 if was_lost {
-                    log(effects, Severity::Info, "power modes can be switched again".to_owned());
+                    self.effects.log(Severity::Info, "power modes can be switched again".to_owned());
                 }
                 Connection::JournalUnread
             }
             Some(problem) => {
                 // No answer will come over a connection that is gone.
-                self.give_up(now, &problem, effects);
+                self.give_up(&problem);
                 if !was_lost {
-                    log(effects, Severity::Warning, format!("power modes cannot be switched: {problem}"));
+                    self.effects.log(Severity::Warning, format!("power modes cannot be switched: {problem}"));
                 }
                 Connection::Lost { problem }
             }
         };
     }
 
-    pub(super) fn finish_undo(&mut self, now: Now, report: &SwitchReport, effects: &mut Vec<Effect>) {
-        self.note_reached(now, report, ModeCause::Revert, AuditRecord::of(AuditEvent::Revert), effects);
+    pub(super) fn finish_undo(&mut self, report: &SwitchReport) {
+        self.note_reached(report, ModeCause::Revert, AuditRecord::of(AuditEvent::Revert));
         if report.outcome == SwitchOutcome::Applied {
             self.power.helper.failed_undos = 0;
             self.power.holds.switched_at = None;
         } else {
-            self.undo_failed(&report.words(), effects);
+            self.undo_failed(&report.words());
         }
     }
 
     /// What an earlier run left behind is still in force; the journal is asked again when the privileged helper is back.
-    pub(super) fn undo_failed(&mut self, message: &str, effects: &mut Vec<Effect>) {
+    pub(super) fn undo_failed(&mut self, message: &str) {
         self.power.helper.failed_undos += 1;
         let again = self.power.helper.failed_undos < ATTEMPTS;
         if !again {
             self.power.helper.failed_undos = 0;
         }
-        self.report_stuck(again, message, effects);
+        self.report_stuck(again, message);
     }
 
     /// The first order asks what an earlier run left behind: a later one would take its own switch for that.
-    pub(super) fn read_journal(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn read_journal(&mut self) {
         let Some(standing) = self.power.stage.standing() else { return };
         // Where nobody may switch it is woken once, for what an earlier run may have left behind.
         let matters = self.policy.control_enabled || standing.unsettled_mode().is_some();
@@ -122,7 +111,7 @@ impl Governor {
         if is_new && (!self.power.helper.asked_once || matters) {
             self.power.helper.asked_once = true;
             self.power.helper.connection = Connection::JournalRead;
-            self.order(now, Order::Status, effects, |standing| Ok(Purpose::Status { standing }));
+            self.order(Order::Status, |standing| Ok(Purpose::Status { standing }));
         }
     }
 }

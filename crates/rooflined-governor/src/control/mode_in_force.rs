@@ -3,8 +3,7 @@
 use super::hold::Enforcement;
 use super::lifecycle::{Base, Purpose, Stage, Standing};
 use super::mode_tracker::Expected;
-use crate::effects::audit;
-use crate::{AuditEvent, AuditRecord, Effect, Governor, Now, Severity};
+use crate::{AuditEvent, AuditRecord, Governor, Severity};
 use rooflined_core::board::{
     ActiveMode, BoardState, Knob, Order, ReadBack, Reading, SwitchOutcome, SwitchReport,
 };
@@ -18,11 +17,11 @@ const DEVIATIONS: u32 = 2;
 
 impl Governor {
     /// The freshest reading shows this mode, and nothing says otherwise.
-    pub(super) fn is_active(&self, now: Now, mode: &ActiveMode) -> bool {
+    pub(super) fn is_active(&self, mode: &ActiveMode) -> bool {
         let read_at = self.state.taken_at.max(self.power.mode.switched_at);
         self.state.power_mode.known() == Some(mode)
             && self.power.mode.mode() == Some(mode)
-            && now.boottime - read_at <= FRESH
+            && self.now.boottime - read_at <= FRESH
     }
 
     pub(super) fn already(&self, mode: &ActiveMode) -> SwitchReport {
@@ -49,14 +48,7 @@ impl Governor {
     }
 
     /// What the live files showed after a switch is a reading like any other, and a newer one than the sampler's.
-    pub(super) fn note_reached(
-        &mut self,
-        now: Now,
-        report: &SwitchReport,
-        cause: ModeCause,
-        record: AuditRecord,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn note_reached(&mut self, report: &SwitchReport, cause: ModeCause, record: AuditRecord) {
         let applied = report.outcome == SwitchOutcome::Applied;
         let reached = report.reached.mode.clone().or_else(|| applied.then(|| report.asked.clone()));
         let name =
@@ -72,21 +64,21 @@ impl Governor {
             self.power.mode.cause = cause;
             let (to, from) = (name(reached.as_ref()), name(report.before.as_ref()));
             let message = format!("power mode {to} entered from {from} in {} ({})", report.took, cause.key());
-            audit(effects, Severity::Info, message, record);
+            self.effects.audit(Severity::Info, message, record);
         } else {
             let (asked, now) = (&report.asked.name, name(reached.as_ref()));
             let message = format!("power mode {asked} was not entered, {now} is active: {}", report.words());
-            audit(effects, Severity::Warning, message, record);
+            self.effects.audit(Severity::Warning, message, record);
         }
         self.power.mode.report = Some(report.clone());
         if matches!(report.outcome, SwitchOutcome::RebootRequired | SwitchOutcome::Refused) {
             return; // Nothing was changed.
         }
-        self.take_reading(now, reached, &report.reached);
+        self.take_reading(reached, &report.reached);
     }
 
-    pub(super) fn take_reading(&mut self, now: Now, mode: Option<ActiveMode>, found: &ReadBack) {
-        self.power.mode.switched_at = now.boottime;
+    pub(super) fn take_reading(&mut self, mode: Option<ActiveMode>, found: &ReadBack) {
+        self.power.mode.switched_at = self.now.boottime;
         self.state.power_mode = match mode.clone() {
             Some(mode) => Reading::Known(mode),
             None => Reading::failed("after an unfinished switch the current clocks match no power mode"),
@@ -120,7 +112,7 @@ impl Governor {
     }
 
     /// Notices that somebody else has switched. That is reported and not fought.
-    pub(crate) fn watch_mode(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(crate) fn watch_mode(&mut self) {
         if self.power.stage.in_flight().is_some() {
             return;
         }
@@ -138,7 +130,7 @@ impl Governor {
                     cause: Some(ModeCause::External.key()),
                     ..AuditRecord::of(AuditEvent::External)
                 };
-                audit(effects, Severity::Warning, message, record);
+                self.effects.audit(Severity::Warning, message, record);
                 tracker.cause = ModeCause::External;
                 self.power.holds.enforcement = Enforcement::Suspended;
             }
@@ -164,7 +156,7 @@ impl Governor {
             cause: Some(ModeCause::External.key()),
             ..AuditRecord::of(AuditEvent::External)
         };
-        audit(effects, Severity::Warning, message, record);
+        self.effects.audit(Severity::Warning, message, record);
         tracker.cause = ModeCause::External;
         tracker.expected = Some(Expected::new(seen.clone()));
         self.power.holds.enforcement = Enforcement::Suspended;
@@ -173,7 +165,7 @@ impl Governor {
             // Else it would be undone one day, over the head of the user who switched.
             Stage::Idle(Standing::Provisional(_) | Standing::Pending(_)) => {
                 let purpose = Purpose::Settle { then: None, base: None, record: None };
-                self.send(now, purpose, Order::Settle, effects)
+                self.send(purpose, Order::Settle)
             }
             other => other,
         };

@@ -23,6 +23,7 @@ impl Governor {
         stored: StoredHolds,
         read_query: impl Fn(&StoredHold, &Value) -> Option<HoldQuery>,
     ) -> Self {
+        self.now = now;
         let StoredHolds { mode, switched_at, holds } = stored;
         let restore = |stored: StoredHold| {
             let query = match &stored.query {
@@ -40,11 +41,11 @@ impl Governor {
             self.power.stage = Stage::Idle(Standing::Provisional(provisional));
             self.power.mode.cause = ModeCause::Hold;
         }
-        self.power.holds.switched_at = switched_at.map(|at| at.min(now.boottime));
+        self.power.holds.switched_at = switched_at.map(|at| at.min(self.now.boottime));
         self.power.holds.enforcement = Enforcement::Economy;
         self.power.holds.keep_due = holds.iter().any(|held| !held.attached);
         self.power.holds.active = holds;
-        self.rebuild(now);
+        self.rebuild();
         self
     }
 
@@ -52,20 +53,18 @@ impl Governor {
     /// none, or where the mode was left in the meantime: then that one ends, and the request is a new one.
     pub(super) fn take_over(
         &mut self,
-        now: Now,
         hold: &Hold,
         wanted: Needs<'_>,
         all: &[Candidate<'_>],
-        effects: &mut Vec<Effect>,
     ) -> Option<Reply> {
         let same = |held: &Hold| held.is_waiting() && held.is_like(hold);
         let cookie = self.power.holds.active.iter().find(|held| same(held))?.cookie;
         if self.will_do(wanted, all).is_none() {
-            self.end_holds(None, |held| (held.cookie == cookie).then_some("replaced"), effects);
+            self.end_holds(None, |held| (held.cookie == cookie).then_some("replaced"));
             return None;
         }
         let mut hold = hold.clone();
-        hold.begin(now.boottime);
+        hold.begin(self.now.boottime);
         let expires_at = hold.expires_at;
         let held = self.power.holds.active.iter_mut().find(|held| held.cookie == cookie)?;
         held.waits_until = None;
@@ -77,7 +76,7 @@ impl Governor {
     }
 
     /// Has the privileged helper keep the mode of holds that go on: it knows only that of the earlier run.
-    pub(super) fn keep_on(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn keep_on(&mut self) {
         if !self.power.holds.keep_due || self.unavailable().is_some() {
             return;
         }
@@ -92,11 +91,11 @@ impl Governor {
         let found = self.board.power_modes().iter().find(|other| other.is(mode));
         let Some(order) = found.map(enforcement::entering_mode) else { return };
         self.power.holds.keep_due = false;
-        self.order(now, order, effects, |standing| Ok(Purpose::Keep { standing }));
+        self.order(order, |standing| Ok(Purpose::Keep { standing }));
     }
 
     /// Stores what the next daemon would go on with whenever it has changed.
-    pub(super) fn store_holds(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn store_holds(&mut self) {
         let holds = &self.power.holds;
         let stored = if holds.active.is_empty() {
             StoredHolds::default()
@@ -112,7 +111,7 @@ impl Governor {
         };
         if stored != *self.power.announced.stored {
             self.power.announced.stored = Arc::new(stored);
-            effects.push(Effect::Save(StoreItem::Holds(Arc::clone(&self.power.announced.stored))));
+            self.effects.push(Effect::Save(StoreItem::Holds(Arc::clone(&self.power.announced.stored))));
         }
     }
 }

@@ -10,7 +10,7 @@ mod restarts;
 use super::*;
 use crate::fixtures::{board, policy, state};
 use crate::machine::machine_key;
-use crate::{Command, Event, Policy, Severity};
+use crate::{Command, Effect, Event, Now, Policy, Severity};
 use rooflined_core::board::{
     Board, BoardState, JournalEntry, Knob, OrderAnswer, OrderFailure, PowerMode, PowerModes, ReadBack,
     Reading, SwitchOutcome, SwitchPhase, SwitchReport,
