@@ -18,14 +18,14 @@ GPU_LINES = {
     "decode of several sequences": "decode, several sequences; the model was never seen",
     "prompts": "prompt; the model was never seen",
     "another power mode, one observation": "another power mode, after one run in this one",
-    "  into or out of gated multiprocessors": "the same, if fewer or more SMs are on",
+    "into or out of gated multiprocessors, one observation": "the same, if fewer or more SMs are on",
     "another context, one observation": "another context length, after one run",
     "other batches, three observations": "other batches, after three runs",
 }
 INTERVALS = {
-    "decode, engine known, model unknown": "90 % interval, engine known", "decode of several sequences": "  several sequences",
-    "prompts": "  prompts", "another power mode, one observation": "  another power mode",
-    "another context, one observation": "  another context", "other batches, three observations": "  other batches",
+    "decode, engine known, model unknown": "one sequence", "decode of several sequences": "several sequences",
+    "prompts": "prompts", "another power mode, one observation": "another power mode",
+    "another context, one observation": "another context", "other batches, three observations": "other batches",
 }
 
 
@@ -39,10 +39,11 @@ def percent(ratio):
 
 
 def gpu(program):
-    found = {row["quantity"].rstrip(): row["found"] for row in lab(program, "engines", PUBLISHED)["rows"]}
+    found = lab(program, "engines", PUBLISHED)
+    errors_of, intervals = ({row["quantity"]: row for row in found[section]["rows"]} for section in ("errors", "intervals"))
     print("| question | rows | median error | 9 of 10 within | inside the 90 % interval | interval, half-width |\n|---|---:|---:|---:|---:|---:|")
     for quantity, words in GPU_LINES.items():
-        errors, interval = found[quantity], found.get(INTERVALS.get(quantity))
+        errors, interval = errors_of[quantity], intervals.get(INTERVALS.get(quantity))
         inside = [percent(interval["covered_ratio"]), percent(interval["median_half_width_ratio"])] if interval else ["-", "-"]
         print("|", " | ".join([words, str(errors["rows"]), percent(errors["median_error_ratio"]), percent(errors["p90_error_ratio"]), *inside]), "|")
 
@@ -52,8 +53,8 @@ def time(program):
     found = lab(program, "groups", PUBLISHED)
     print("| question | rows | median error | 9 of 10 within | inside the 90 % interval | constant efficiency | machine left out | source left out |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    left_out = [{group["group"]: group for group in found[split]} for split in ("machine", "source")]
-    for group in found["time"]:
+    left_out = [{group["group"]: group for group in found[split]["rows"]} for split in ("machine", "source")]
+    for group in found["time"]["rows"]:
         if group["group"].count(",") == 1 and group["rows"] >= 10:
             figures = ("median_error_ratio", "p90_error_ratio", "covered_ratio", "thumb_median_error_ratio")
             figures = [*(group[figure] for figure in figures), *(of[group["group"]]["median_error_ratio"] for of in left_out)]
@@ -105,10 +106,10 @@ def thumb():
 def cpu(program):
     print("| engine | question | runs | median error | 9 of 10 within | inside the 90 % interval | interval, half-width |\n|---|---|---:|---:|---:|---:|---:|")
     for engine, name in (("llama.cpp", "llama_cpp"), ("PyTorch", "torch"), ("ONNX Runtime", "onnxruntime")):
-        (before,) = (stage for stage in lab(program, "cpu", f"tools/lab/data/cpu_{name}.csv")["stages"] if stage["observed"] == "nothing")
-        for asked, found in before["asked"].items():
-            figures = [percent(found[key]) for key in ("median_error_ratio", "p90_error_ratio", "inside_ratio", "half_width_ratio")]
-            print("|", " | ".join([engine, asked, str(found["runs"]), *figures]), "|")
+        for found in lab(program, "cpu", f"tools/lab/data/cpu_{name}.csv")["cpu"]["rows"]:
+            if found["observed"] == "nothing":
+                figures = [percent(found[key]) for key in ("median_error_ratio", "p90_error_ratio", "covered_ratio", "median_half_width_ratio")]
+                print("|", " | ".join([engine, found["asked"], str(found["runs"]), *figures]), "|")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ use super::rows::EngineRows;
 use rooflined_models::transformer::Phase;
 use rooflined_predict::costs::EngineCosts;
 use rooflined_predict::learning::anchor::{NORMAL_90, Observation, RunPoint, Subject, posterior, residual};
-use rooflined_predict::learning::conformal::quantile;
 
 /// A row predicted from other runs of the same model.
 #[derive(Debug, Clone, Copy)]
@@ -131,31 +130,4 @@ fn predicted(engine: &EngineRows, from: &[usize], to: usize, costs: &EngineCosts
         log_half_width: NORMAL_90 * residual.log_sd,
         gated: from.iter().any(|index| sm(*index) != sm(to)),
     })
-}
-
-/// Coverage of 90 % intervals, and their median half-width as a ratio.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Coverage {
-    pub count: usize,
-    /// Part of them inside.
-    pub covered: f64,
-    /// Half-width that half of them exceed.
-    pub half_width: f64,
-}
-
-/// Coverage of errors with their half-widths, both as logarithms; `None` without any.
-#[must_use]
-pub fn coverage(errors: impl IntoIterator<Item = (f64, f64)>) -> Option<Coverage> {
-    let (mut inside, mut widths) = (0.0, Vec::new());
-    for (error, half) in errors {
-        inside += f64::from(u8::from(error.abs() <= half));
-        widths.push(half.exp_m1());
-    }
-    if widths.is_empty() {
-        return None;
-    }
-    widths.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
-    let covered = inside / widths.len() as f64;
-    Some(Coverage { count: widths.len(), covered, half_width: quantile(&widths, 0.5) })
 }

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::power::{FLOORS, Regret, points, power_files, whole};
+use super::power::{points, power_files, whole};
+use super::report::as_f64;
 use super::rows::Row;
 use rooflined_core::hardware::{Hardware, Registry};
 use rooflined_core::units::{Bytes, Seconds};
@@ -17,6 +18,7 @@ use rooflined_models::registry::Models;
 use rooflined_models::transformer::Phase;
 use rooflined_predict::calibration::{CalibrationRecord, MachineKey, RECORD_SCHEMA};
 use rooflined_predict::costs::recipe;
+use rooflined_predict::learning::conformal::quantile;
 use rooflined_predict::learning::models::{Measured, ObservedRuns};
 use rooflined_predict::optimize::{
     Constraints, EnergyBasis, ModelOrigin, Modes, Objective, Optimism, Query, QueryError, StoredModel,
@@ -25,13 +27,34 @@ use rooflined_predict::optimize::{
 use rooflined_predict::power::{Energies, PowerFile, Reference, size};
 use rooflined_predict::snapshot::Snapshot;
 
+/// Parts of a model's highest speed that a service may ask for.
+const FLOORS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.9];
+
+/// Excess of energy over the best choice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Regret {
+    pub count: usize,
+    pub mean: f64,
+    /// 90 % lie below.
+    pub p90: f64,
+    pub worst: f64,
+}
+
+impl Regret {
+    /// The regret of all these choices; `None` without any.
+    fn of(mut all: Vec<f64>) -> Option<Self> {
+        all.sort_by(f64::total_cmp);
+        let worst = *all.last()?;
+        let mean = all.iter().sum::<f64>() / as_f64(all.len());
+        Some(Self { count: all.len(), mean, p90: quantile(&all, 0.9), worst })
+    }
+}
+
 /// Choices of modes on one board.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choices {
     /// Model files that were measured in every mode.
     pub files: usize,
-    /// Power modes, as the table names them.
-    pub modes: Vec<String>,
     /// With no demand on the rate.
     pub free: Option<Regret>,
     /// With a floor under it, met at the pessimistic end; choices that broke a floor are not among them.
@@ -132,7 +155,7 @@ pub fn choices(
         }
     }
     let (free, floored) = (Regret::of(free), Regret::of(floored));
-    Ok(Some(Choices { files: files.len(), modes, free, floored, missed, unsure }))
+    Ok(Some(Choices { files: files.len(), free, floored, missed, unsure }))
 }
 
 /// Modes by the order of the board, and the files that were measured in all of them.

@@ -15,7 +15,6 @@ use serde::Deserialize;
 
 use super::args::EvaluateCommand;
 use super::in_words;
-use super::operations::Score;
 use super::power_rows::Tables;
 use rooflinectl::failure::Failure;
 use rooflinectl::output::Printer;
@@ -91,15 +90,6 @@ fn records(file: &Path, op: &str) -> Result<Vec<Record>, Failure> {
         return Err(named(format!("has no line with op {op}")));
     }
     Ok(records)
-}
-
-/// Median, mean and 90 % quantile of a score, in percent.
-fn cells(score: &Score) -> [String; 3] {
-    [score.median_error_ratio, score.mean_error_ratio, score.p90_error_ratio].map(percent)
-}
-
-fn percent(ratio: f64) -> String {
-    format!("{:.1} %", ratio * 100.0)
 }
 
 /// What a source is called in a table: the project before its path.

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rows::{EngineRows, Judged, Row, assumed, summary};
+use super::report::Errors;
+use super::rows::{EngineRows, Judged, Row, assumed};
 use super::thumb::{Asked, Group, LEAST_ROWS, Thumb, all};
 use rooflined_predict::costs::{Coefficient, Family, take_from_siblings};
 use rooflined_predict::learning::fit::Fitted;
@@ -53,12 +54,12 @@ impl<'a> Fits<'a> {
         }
         let summaries = |group: Group| {
             let of = errors.get(&group)?;
-            let [own, ruled] = [0, 1].map(|place| summary(of.iter().map(|errors| errors[place])));
+            let [own, ruled] = [0, 1].map(|place| Errors::of_rates(of.iter().map(|errors| errors[place])));
             Some((own?, ruled?))
         };
         let loss = |group: Group| summaries(group).map_or(0.0, |(own, ruled)| ruled.median - own.median);
         let is_nearer = |rule: &Group| {
-            summaries(*rule).is_some_and(|(own, ruled)| own.count >= LEAST_ROWS && ruled.median < own.median)
+            summaries(*rule).is_some_and(|(own, ruled)| own.rows >= LEAST_ROWS && ruled.median < own.median)
                 && loss(Group { asked: Asked::Decode, ..*rule }) <= -loss(*rule)
         };
         self.rules = rules.into_iter().filter(is_nearer).collect();

@@ -20,6 +20,7 @@ mod power;
 mod power_rows;
 mod published;
 mod refresh;
+mod report;
 mod routing;
 mod rows;
 mod sizes;

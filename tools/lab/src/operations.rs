@@ -3,47 +3,8 @@
 pub mod gemm;
 pub mod moe;
 
-use serde::Serialize;
-
-/// Errors of some rows. An error is |predicted / measured - 1|.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Score {
-    pub rows: usize,
-    /// Half of the rows are no further off.
-    pub median_error_ratio: f64,
-    pub mean_error_ratio: f64,
-    /// Nine rows in ten are no further off.
-    pub p90_error_ratio: f64,
-}
-
-impl Score {
-    /// Of pairs of predicted and measured time; `None` without any.
-    #[must_use]
-    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
-        let mut errors: Vec<f64> =
-            pairs.iter().map(|(predicted, measured)| (predicted / measured - 1.0).abs()).collect();
-        errors.sort_unstable_by(f64::total_cmp);
-        Some(Self {
-            rows: errors.len(),
-            median_error_ratio: quantile(&errors, 0.5)?,
-            mean_error_ratio: errors.iter().sum::<f64>() / as_f64(errors.len()),
-            p90_error_ratio: quantile(&errors, 0.9)?,
-        })
-    }
-}
-
-/// Linear interpolation between the ranks around it.
-fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    let rank = q * as_f64(last);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank of a list")]
-    let below = (rank.floor() as usize).min(last);
-    let above = (below + 1).min(last);
-    Some(sorted[below] + (rank - as_f64(below)) * (sorted[above] - sorted[below]))
-}
-
 /// The constants of one kernel beside the ceilings of its machine.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Constants {
     /// Seconds before anything happens.
     pub launch_s: f64,
@@ -152,26 +113,9 @@ fn descend(start: [f64; 3], cost: &impl Fn([f64; 3]) -> f64) -> [f64; 3] {
     at
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count of rows")]
-const fn as_f64(count: usize) -> f64 {
-    count as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scores_are_what_their_names_say() {
-        let pairs = [(1.1, 1.0), (1.0, 1.0), (0.7, 1.0), (1.2, 1.0), (1.4, 1.0)];
-        let score = Score::of(&pairs).unwrap();
-        // Errors in order: 0, 0.1, 0.2, 0.3, 0.4.
-        assert!((score.median_error_ratio - 0.2).abs() < 1e-12);
-        assert!((score.mean_error_ratio - 0.2).abs() < 1e-12);
-        assert!((score.p90_error_ratio - 0.36).abs() < 1e-12);
-        assert_eq!(score.rows, 5);
-        assert_eq!(Score::of(&[]), None);
-    }
 
     #[test]
     fn constants_that_made_the_times_are_found_again() {

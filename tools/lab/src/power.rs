@@ -3,8 +3,8 @@
 mod judge;
 
 pub use judge::{
-    Choices, FLOORS, GroupScore, Kernels, Orders, Regret, choose_modes, format_orders, judge_boards,
-    judge_cards, judge_kernels, judge_labs, left_out_errors, model_coverage,
+    GroupScore, Kernels, format_orders, judge_boards, judge_cards, judge_kernels, judge_labs,
+    left_out_errors, model_coverage,
 };
 
 use std::collections::BTreeMap;

@@ -37,7 +37,10 @@ pub fn run(printer: &Printer, args: &RefreshArgs) -> Result<(), Failure> {
             "its engines, devices and models must be known: rooflinectl hardware list, rooflinectl models list",
         ));
     }
-    report.push_str(&groups::compare(&known.rows, &new.rows)?);
+    for section in groups::compare(&known.rows, &new.rows)? {
+        report += &section.text();
+        report.push('\n');
+    }
     let all: Vec<Row> = known.rows.into_iter().chain(new.rows).collect();
     let (engines, _) = prepare(&all, registry(), models());
     let _ = writeln!(

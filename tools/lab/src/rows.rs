@@ -16,7 +16,6 @@ use rooflined_predict::costs::{
     Family, Part, chunk_tokens, recipe,
 };
 use rooflined_predict::learning::anchor::{Observation, repeated};
-use rooflined_predict::learning::conformal::quantile;
 use rooflined_predict::learning::fit::{Fitted, Prior, Sample, Spreads, fit};
 use rooflined_predict::power::Rails;
 use rooflined_predict::step::{Machine, depth};
@@ -383,30 +382,4 @@ pub struct Judged<'a> {
     pub family: Family,
     /// ln(predicted / measured).
     pub error: f64,
-}
-
-/// Absolute relative errors in numbers.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Summary {
-    pub count: usize,
-    /// Mean of |predicted / measured - 1|, of rates.
-    pub mean: f64,
-    /// Their median.
-    pub median: f64,
-    /// 90 % lie below.
-    pub p90: f64,
-}
-
-/// Summarises errors given as ln(predicted time / measured time); `None` without any.
-#[must_use]
-pub fn summary(errors: impl IntoIterator<Item = f64>) -> Option<Summary> {
-    let mut off: Vec<f64> = errors.into_iter().map(|error| (-error).exp_m1().abs()).collect();
-    if off.is_empty() {
-        return None;
-    }
-    off.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
-    let count = off.len() as f64;
-    let mean = off.iter().sum::<f64>() / count;
-    Some(Summary { count: off.len(), mean, median: quantile(&off, 0.5), p90: quantile(&off, 0.9) })
 }

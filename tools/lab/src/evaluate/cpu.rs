@@ -2,54 +2,18 @@
 
 use std::path::Path;
 
-use serde::Serialize;
 use serde_json::json;
 
-use super::percent;
+use crate::report::{Coverage, Errors, Figures, Section, figures, print};
 use crate::{cpu_rows, fit_cpu};
 use rooflinectl::failure::Failure;
-use rooflinectl::output::{Format, Printer};
-use rooflinectl::table::Table;
+use rooflinectl::output::Printer;
 use rooflined_models::transformer::Phase;
 use rooflined_predict::cpu::{CpuCosts, Host, cpu_costs};
-use rooflined_predict::learning::conformal::quantile;
 use rooflined_predict::learning::models::{Measured, ObservedRuns};
 
 /// Runs of other models before the next is predicted.
 const OTHERS: [usize; 2] = [1, 3];
-
-/// How good predictions of one kind were.
-#[derive(Debug, Clone, Serialize)]
-struct Judged {
-    runs: usize,
-    median_error_ratio: f64,
-    p90_error_ratio: f64,
-    /// Part of the runs inside the 90 % interval.
-    inside_ratio: f64,
-    /// Median of the upper end over the middle, less one.
-    half_width_ratio: f64,
-}
-
-impl Judged {
-    /// `None` without predictions.
-    fn of(outcomes: &[Outcome]) -> Option<Self> {
-        let sorted = |value: fn(&Outcome) -> f64| {
-            let mut values: Vec<f64> = outcomes.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            values
-        };
-        let errors = sorted(|outcome| outcome.error);
-        #[expect(clippy::cast_precision_loss, reason = "counts of runs")]
-        let share = |count: usize| count as f64 / outcomes.len() as f64;
-        (!outcomes.is_empty()).then(|| Self {
-            runs: outcomes.len(),
-            median_error_ratio: quantile(&errors, 0.5),
-            p90_error_ratio: quantile(&errors, 0.9),
-            inside_ratio: share(outcomes.iter().filter(|outcome| outcome.inside).count()),
-            half_width_ratio: quantile(&sorted(|outcome| outcome.half_width), 0.5),
-        })
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
@@ -106,13 +70,22 @@ impl Asked {
     }
 }
 
-/// Every run of `runs` predicted after what `known` lets through for it.
-fn judge(runs: &[Measured], asked: Asked, known: impl Fn(&Measured) -> Vec<ObservedRuns>) -> Option<Judged> {
+/// Every run of `runs` predicted after what `known` lets through for it; `None` without predictions.
+fn judge(
+    (observed, runs): (&str, &[Measured]),
+    (asked, words): (Asked, &str),
+    known: &dyn Fn(&Measured) -> Vec<ObservedRuns>,
+) -> Option<Figures> {
     let of = runs.iter().filter(|run| Asked::of(run) == asked);
     let outcomes: Vec<Outcome> = of
         .flat_map(|run| known(run).iter().filter_map(|known| outcome(known, run)).collect::<Vec<_>>())
         .collect();
-    Judged::of(&outcomes)
+    let errors = Errors::of(outcomes.iter().map(|outcome| outcome.error))?;
+    let mut row =
+        figures([("observed", json!(observed)), ("asked", json!(words)), ("runs", json!(errors.rows))]);
+    row.extend(errors.figures(""));
+    row.extend(Coverage::of(outcomes.iter().map(|outcome| (outcome.inside, outcome.half_width)))?.figures());
+    Some(row)
 }
 
 fn same_file(a: &Measured, b: &Measured) -> bool {
@@ -146,52 +119,11 @@ pub fn run(printer: &Printer, file: &Path) -> Result<(), Failure> {
     let lines = cpu_rows::read(file)?;
     let runs = cpu_rows::runs(&lines);
     let refused = runs.iter().filter(|run| taught(None, std::iter::once(*run)).counts().is_empty()).count();
-    let stages: Vec<(String, Vec<Option<Judged>>)> = stages(&without_their_models(&runs));
-    match printer.format {
-        Format::Human => {
-            let mut text = format!(
-                "{} runs, {} left out because the machine was disturbed beside them, {refused} refused as impossible\n",
-                runs.len(),
-                lines.len() - runs.len()
-            );
-            let mut table =
-                Table::new(&["observed before", "asked", ">runs", ">median", ">90 %", ">inside", ">half-width"]);
-            for (stage, judged) in &stages {
-                for ((_, asked), judged) in Asked::ALL.iter().zip(judged) {
-                    let Some(judged) = judged else { continue };
-                    let cells = [
-                        judged.median_error_ratio,
-                        judged.p90_error_ratio,
-                        judged.inside_ratio,
-                        judged.half_width_ratio,
-                    ];
-                    let cells = cells.map(percent);
-                    table.row([stage.clone(), (*asked).to_owned(), judged.runs.to_string()].into_iter().chain(cells));
-                }
-            }
-            text.push_str(&table.render());
-            printer.text(&text)
-        }
-        _ => printer.value(
-            "evaluation",
-            &json!({
-                "runs": runs.len(),
-                "unsteady": lines.len() - runs.len(),
-                "refused": refused,
-                "stages": stages
-                    .iter()
-                    .map(|(stage, judged)| json!({
-                        "observed": stage,
-                        "asked": Asked::ALL
-                            .iter()
-                            .zip(judged)
-                            .filter_map(|((_, asked), judged)| Some(((*asked).to_owned(), json!(judged.as_ref()?))))
-                            .collect::<serde_json::Map<_, _>>(),
-                    }))
-                    .collect::<Vec<_>>(),
-            }),
-        ),
-    }
+    let title = "Runs on a CPU, each model predicted without its own runs".to_owned();
+    let section = Section::new("cpu", title, stages(&without_their_models(&runs)));
+    let facts = [("runs", runs.len()), ("unsteady", lines.len() - runs.len()), ("refused", refused)];
+    let facts = figures(facts.map(|(name, count)| (name, json!(count))));
+    print(printer, &[Section { facts, ..section }])
 }
 
 /// Every run with costs to start from that were fitted without its model.
@@ -215,16 +147,16 @@ fn without_their_models(runs: &[Measured]) -> Vec<Measured> {
     judged
 }
 
-fn stages(runs: &[Measured]) -> Vec<(String, Vec<Option<Judged>>)> {
-    let stage = |name: String, known: &dyn Fn(&Measured) -> Vec<ObservedRuns>| {
-        (name, Asked::ALL.iter().map(|(asked, _)| judge(runs, *asked, known)).collect())
+fn stages(runs: &[Measured]) -> Vec<Figures> {
+    let stage = |name: &str, known: &dyn Fn(&Measured) -> Vec<ObservedRuns>| -> Vec<Figures> {
+        Asked::ALL.into_iter().filter_map(|asked| judge((name, runs), asked, known)).collect()
     };
     let nothing = taught(None, std::iter::empty());
-    let mut stages = vec![stage("nothing".to_owned(), &|_| vec![nothing.clone()])];
+    let mut stages = stage("nothing", &|_| vec![nothing.clone()]);
     for count in OTHERS {
         let name =
             if count == 1 { "1 run of another model".to_owned() } else { format!("{count} runs of others") };
-        stages.push(stage(name, &|run| of_others(runs, run, count)));
+        stages.extend(stage(&name, &|run| of_others(runs, run, count)));
     }
     let mut names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     names.sort_unstable();
@@ -234,9 +166,9 @@ fn stages(runs: &[Measured]) -> Vec<(String, Vec<Option<Judged>>)> {
         taught(of, runs.iter().filter(|run| run.name != name))
     };
     let all: Vec<(&str, ObservedRuns)> = names.into_iter().map(|name| (name, others(name))).collect();
-    stages.push(stage("all runs of others".to_owned(), &|run| {
+    stages.extend(stage("all runs of others", &|run| {
         all.iter().filter(|(name, _)| *name == run.name).map(|(_, known)| known.clone()).collect()
     }));
-    stages.push(stage("1 run of the file".to_owned(), &|run| of_itself(runs, run)));
+    stages.extend(stage("1 run of the file", &|run| of_itself(runs, run)));
     stages
 }

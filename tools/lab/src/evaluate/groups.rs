@@ -9,17 +9,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::percent;
-use crate::carrying::{Coverage, coverage};
 use crate::engine_files::{costs_file, engine_files};
 use crate::fits::{Fits, leave_one_model_out};
 use crate::pooled::with_intervals;
 use crate::published;
-use crate::rows::{EngineRows, Row, Summary, prepare, summary};
+use crate::report::{Coverage, Errors, Figures, Section, figures, print};
+use crate::rows::{EngineRows, Row, prepare};
 use crate::thumb::{Asked, Group, LEAST_ROWS, Thumb, all};
 use rooflinectl::failure::Failure;
-use rooflinectl::output::{Format, Printer};
-use rooflinectl::table::Table;
+use rooflinectl::output::Printer;
 use rooflined_core::hardware::registry;
 use rooflined_models::registry::models;
 use rooflined_predict::Engine;
@@ -132,11 +130,11 @@ fn by_model(engines: &[EngineRows]) -> Vec<Outcome> {
 /// A line of the table.
 struct Line {
     words: String,
-    errors: Summary,
+    errors: Errors,
     /// Median of predicted over measured rate, less 1.
     bias: f64,
     coverage: Coverage,
-    thumb: Summary,
+    thumb: Errors,
     uses_rule: bool,
 }
 
@@ -147,51 +145,32 @@ impl Line {
         Some(Self {
             words,
             bias: quantile(&biases, 0.5),
-            errors: summary(outcomes.iter().map(|one| one.error))?,
-            coverage: coverage(outcomes.iter().map(|one| (one.error, one.log_half_width)))?,
-            thumb: summary(outcomes.iter().map(|one| one.thumb))?,
+            errors: Errors::of_rates(outcomes.iter().map(|one| one.error))?,
+            coverage: Coverage::of_logs(outcomes.iter().map(|one| (one.error, one.log_half_width)))?,
+            thumb: Errors::of_rates(outcomes.iter().map(|one| one.thumb))?,
             uses_rule: outcomes.iter().all(|one| one.uses_rule),
         })
     }
 
     fn is_worse(&self) -> bool {
-        self.errors.count >= LEAST_ROWS && self.errors.median > self.thumb.median
+        self.errors.rows >= LEAST_ROWS && self.errors.median > self.thumb.median
     }
 
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.words.clone(),
-            self.errors.count.to_string(),
-            percent(self.errors.median),
-            percent(self.errors.mean),
-            percent(self.errors.p90),
-            percent(self.bias),
-            percent(self.coverage.covered),
-            percent(self.coverage.half_width),
-            percent(self.thumb.median),
-            match (self.uses_rule, self.is_worse()) {
-                (true, _) => "used",
-                (_, true) => "worse",
-                _ => "",
-            }
-            .to_owned(),
-        ]
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "group": self.words,
-            "rows": self.errors.count,
-            "median_error_ratio": self.errors.median,
-            "mean_error_ratio": self.errors.mean,
-            "p90_error_ratio": self.errors.p90,
-            "median_bias_ratio": self.bias,
-            "covered_ratio": self.coverage.covered,
-            "median_half_width_ratio": self.coverage.half_width,
-            "thumb_median_error_ratio": self.thumb.median,
-            "is_worse_than_thumb": self.is_worse(),
-            "uses_thumb": self.uses_rule,
-        })
+    fn figures(&self) -> Figures {
+        let rule = match (self.uses_rule, self.is_worse()) {
+            (true, _) => json!("used"),
+            (_, true) => json!("nearer"),
+            _ => Value::Null,
+        };
+        let mut row = figures([("group", json!(self.words)), ("rows", json!(self.errors.rows))]);
+        row.extend(self.errors.figures(""));
+        row.extend(figures([("median_bias_ratio", json!(self.bias))]));
+        row.extend(self.coverage.figures());
+        row.extend(figures([
+            ("thumb_median_error_ratio", json!(self.thumb.median)),
+            ("rule_of_thumb", rule),
+        ]));
+        row
     }
 }
 
@@ -213,42 +192,29 @@ fn lines(outcomes: &[Outcome]) -> Vec<Line> {
 /// Rise of a group's median error from which on it got worse: a point.
 const WORSE: f64 = 0.01;
 
-/// What new rows say of the costs fitted to those known, and which groups a fit to both makes worse, as tables.
-pub fn compare(known: &[Row], new: &[Row]) -> Result<String, Failure> {
-    let judged = render(&lines(&by_time(known, new)?));
+/// What new rows say of the costs fitted to those known, and which groups a fit to both makes worse.
+pub fn compare(known: &[Row], new: &[Row]) -> Result<[Section; 2], Failure> {
+    let judged = section("new", "The new rows, from those known".to_owned(), &by_time(known, new)?);
     let of = |rows: &[Row]| lines(&by_model(&prepare(rows, registry(), models()).0));
     let (before, after) = (of(known), of(&[known, new].concat()));
-    let mut worse = Table::new(&["GROUP", "ROWS", "MEDIAN BEFORE", "MEDIAN NOW"]);
-    let mut count = 0;
-    for line in after.iter().filter(|line| line.errors.count >= LEAST_ROWS) {
-        let Some(former) = before.iter().find(|former| former.words == line.words) else { continue };
-        if line.errors.median > former.errors.median + WORSE {
-            let rows = format!("{} -> {}", former.errors.count, line.errors.count);
-            worse.row([line.words.clone(), rows, percent(former.errors.median), percent(line.errors.median)]);
-            count += 1;
-        }
-    }
-    let worse = if count == 0 { "  none\n".to_owned() } else { worse.render() };
-    Ok(format!(
-        "The new rows, from those known:\n{judged}\nGroups that are predicted worse with the new rows (each model from all others):\n{worse}"
-    ))
+    let worse = after.iter().filter(|line| line.errors.rows >= LEAST_ROWS).filter_map(|line| {
+        let former = before.iter().find(|former| former.words == line.words)?;
+        (line.errors.median > former.errors.median + WORSE).then(|| {
+            figures([
+                ("group", json!(line.words)),
+                ("rows_before", json!(former.errors.rows)),
+                ("rows", json!(line.errors.rows)),
+                ("median_error_before_ratio", json!(former.errors.median)),
+                ("median_error_ratio", json!(line.errors.median)),
+            ])
+        })
+    });
+    let title = "Groups that are predicted worse with the new rows (each model from all others)".to_owned();
+    Ok([judged, Section::new("worse", title, worse.collect())])
 }
 
-fn render(lines: &[Line]) -> String {
-    let mut shown = Table::new(&[
-        "GROUP",
-        "ROWS",
-        "MEDIAN",
-        "MEAN",
-        "P90",
-        "BIAS",
-        "INSIDE",
-        "HALF-WIDTH",
-        "RULE OF THUMB",
-        "",
-    ]);
-    lines.iter().for_each(|line| shown.row(line.cells()));
-    shown.render()
+fn section(key: &'static str, title: String, outcomes: &[Outcome]) -> Section {
+    Section::new(key, title, lines(outcomes).iter().map(Line::figures).collect())
 }
 
 /// `evaluate groups FILE`
@@ -257,30 +223,16 @@ pub fn run(printer: &Printer, file: &Path, since: &str) -> Result<(), Failure> {
     let (engines, _) = prepare(&table.rows, registry(), models());
     let (before, after): (Vec<Row>, Vec<Row>) =
         table.rows.iter().cloned().partition(|row| row.added.as_str() < since);
-    let splits = [
-        ("time", "from those before", by_time(&before, &after)?),
-        ("machine", "each machine from all others", by_name(&table.rows, since, |row| &row.hardware)?),
-        ("source", "each source from all others", by_name(&table.rows, since, |row| &row.source)?),
-        ("model", "", by_model(&engines)),
-    ];
-    match printer.format {
-        Format::Human => {
-            let mut text = String::new();
-            for (split, words, outcomes) in &splits {
-                let table = render(&lines(outcomes));
-                text.push_str(&match *split {
-                    "model" => format!("Each model, from all others:\n{table}"),
-                    _ => format!("Rows added since {since}, {words}:\n{table}\n"),
-                });
-            }
-            printer.text(&text)
-        }
-        _ => {
-            let mut answer = json!({ "since": since });
-            for (split, _, outcomes) in &splits {
-                answer[split] = lines(outcomes).iter().map(Line::json).collect();
-            }
-            printer.value("evaluation", &answer)
-        }
-    }
+    let added = |words: &str| format!("Rows added since {since}, {words}");
+    let by_machine = by_name(&table.rows, since, |row| &row.hardware)?;
+    let by_source = by_name(&table.rows, since, |row| &row.source)?;
+    print(
+        printer,
+        &[
+            section("time", added("from those before"), &by_time(&before, &after)?),
+            section("machine", added("each machine from all others"), &by_machine),
+            section("source", added("each source from all others"), &by_source),
+            section("model", "Each model, from all others".to_owned(), &by_model(&engines)),
+        ],
+    )
 }

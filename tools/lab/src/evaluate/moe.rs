@@ -4,54 +4,34 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{Record, cells, percent, records};
+use super::{Record, records};
 use crate::operations::moe::{CALIBRATED_TOKENS, Curve, Draw, MoeScore, Rule, evaluate};
+use crate::report::{Figures, Section, figures, print};
 use rooflinectl::failure::Failure;
-use rooflinectl::output::{Format, Printer};
-use rooflinectl::table::Table;
+use rooflinectl::output::Printer;
 use rooflined_core::hardware::registry;
 use rooflined_models::routing::Routing;
 
-/// What the prototype left of skewed curves, best and worst group.
-const PROTOTYPE: (f64, f64) = (0.058, 0.071);
-/// Error that is aimed at.
-const GOAL: f64 = 0.08;
-
 /// `evaluate moe FILE`
 pub fn run(printer: &Printer, file: &Path) -> Result<(), Failure> {
-    let records = records(file, "moe")?;
-    let devices = devices(&records);
-    let mut scored = Vec::new();
-    for (device, curves) in &devices {
-        if let Some(hardware) = registry().get(device) {
-            scored.push((device.as_str(), evaluate(hardware, curves)));
+    let mut rows = Vec::new();
+    for (device, curves) in devices(&records(file, "moe")?) {
+        if let Some(hardware) = registry().get(&device) {
+            rows.extend(evaluate(hardware, &curves).iter().map(|score| row(&device, score)));
         }
     }
-    if scored.iter().all(|(_, scores)| scores.is_empty()) {
+    if rows.is_empty() {
         return Err(Failure::failed(
             format!("{}: no layer of experts can be evaluated", file.display()),
             "shapes are T=… h=… i=… topk=… E=… balanced, or power_law_1.2, of a device that rooflinectl hardware list \
              shows",
         ));
     }
-    match printer.format {
-        Format::Human => {
-            printer.text(&scored.iter().map(|(device, scores)| table(device, scores)).collect::<String>())
-        }
-        _ => printer.value(
-            "evaluation",
-            &json!({
-                "op": "moe",
-                "calibrated_tokens": CALIBRATED_TOKENS,
-                "devices": scored
-                    .iter()
-                    .map(|(device, scores)| json!({ "device": device, "scores": scores }))
-                    .collect::<Vec<_>>(),
-                "prototype": { "mean_error_ratio": [PROTOTYPE.0, PROTOTYPE.1] },
-                "goal": { "error_ratio": GOAL },
-            }),
-        ),
-    }
+    let tokens = CALIBRATED_TOKENS.map(|tokens| tokens.to_string()).join(", ");
+    let title = format!(
+        "Three constants fitted to each whole curve (explained); and {tokens} tokens measured, the other points predicted"
+    );
+    print(printer, &[Section::new("curves", title, rows)])
 }
 
 /// The curves of each device, in the order of the file; lines that are no layer of experts are left aside.
@@ -103,41 +83,23 @@ fn point(record: &Record) -> Option<(u64, f64, Curve)> {
     Some((field("T")?.into(), record.seconds()?, curve))
 }
 
-fn table(device: &str, scores: &[MoeScore]) -> String {
-    let mut table = Table::new(&[
-        "routing",
-        "experts read",
-        ">curves",
-        ">median",
-        ">mean",
-        ">90 %",
-        ">predicted median",
-        ">mean",
-        ">90 %",
+fn row(device: &str, score: &MoeScore) -> Figures {
+    let draw = match score.draw {
+        Draw::Skewed => "power law 1.2",
+        Draw::Balanced => "balanced",
+    };
+    let rule = match score.rule {
+        Rule::Uniform => "E (1 - (1 - k/E)^T)",
+        Rule::PowerLaw => "the same over the power law",
+        Rule::Dealt => "min(E, T k)",
+    };
+    let mut row = figures([
+        ("device", json!(device)),
+        ("routing", json!(draw)),
+        ("experts_read", json!(rule)),
+        ("curves", json!(score.curves)),
     ]);
-    for score in scores {
-        let draw = match score.draw {
-            Draw::Skewed => "power law 1.2",
-            Draw::Balanced => "balanced",
-        };
-        let rule = match score.rule {
-            Rule::Uniform => "E (1 - (1 - k/E)^T)",
-            Rule::PowerLaw => "the same over the power law",
-            Rule::Dealt => "min(E, T k)",
-        };
-        let mut row = vec![draw.to_owned(), rule.to_owned(), score.curves.to_string()];
-        row.extend(cells(&score.explained));
-        row.extend(cells(&score.predicted));
-        table.row(row);
-    }
-    let range = format!("{:.1}-{}", PROTOTYPE.0 * 100.0, percent(PROTOTYPE.1));
-    table.row(["prototype".to_owned(), String::new(), String::new(), String::new(), range]);
-    let goal = format!("<= {:.0} %", GOAL * 100.0);
-    table.row(["goal".to_owned(), String::new(), String::new(), goal.clone(), goal]);
-    let tokens = CALIBRATED_TOKENS.map(|tokens| tokens.to_string()).join(", ");
-    format!(
-        "{device}: three constants fitted to each whole curve; and {tokens} tokens measured, the other points \
-         predicted\n\n{}",
-        table.render()
-    )
+    row.extend(score.explained.figures("explained_"));
+    row.extend(score.predicted.figures("predicted_"));
+    row
 }

@@ -1,28 +1,26 @@
 //! `evaluate networks`: latencies of vision networks, predicted by constants that did not see them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 
-use super::percent;
 use crate::fit_networks::{NetworkRun, fit};
+use crate::report::{Coverage, Errors, Figures, Section, as_f64, figures, print};
 use crate::{in_words, rounded};
 use rooflinectl::failure::Failure;
-use rooflinectl::output::{Format, Printer};
-use rooflinectl::table::Table;
+use rooflinectl::output::Printer;
 use rooflined_advice::networkfile;
 use rooflined_core::hardware::{Hardware, registry};
 use rooflined_core::names::NetworkEngine;
 use rooflined_core::precision::Precision;
 use rooflined_core::units::Seconds;
 use rooflined_models::network::Dimensions;
-use rooflined_predict::learning::conformal::quantile;
 use rooflined_predict::learning::networks::{MeasuredNetwork, NetworkLearning, NetworkPoint, NetworkReport};
 use rooflined_predict::learning::report::Report;
-use rooflined_predict::network::{FILES, Layers, NetworkCosts, fuse, network_costs};
+use rooflined_predict::network::{Layers, NetworkCosts, fuse, network_costs};
 
 const ENGINE: NetworkEngine = NetworkEngine::TensorRt;
 
@@ -35,39 +33,6 @@ struct Record {
     latency_ms: f64,
     precision: String,
     batch: u64,
-}
-
-/// Errors of rows, as parts of the measured time.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Errors {
-    rows: usize,
-    median: f64,
-    p90: f64,
-    /// Inside the interval that is stated.
-    inside: f64,
-}
-
-/// How good a generation's constants are.
-#[derive(Debug, Serialize)]
-struct Generation {
-    name: String,
-    boards: BTreeSet<String>,
-    networks: BTreeSet<String>,
-    half_width: f64,
-    shipped: Errors,
-    /// By constants that were fitted to these rows.
-    fitted: Errors,
-    family_left_out: Option<Errors>,
-    network_left_out: Errors,
-    board_left_out: Option<Errors>,
-    /// Pairs of networks on one board at one size whose order is predicted, and all.
-    order: (usize, usize),
-    /// What the rows lead to.
-    constants: BTreeMap<&'static str, f64>,
-    /// After runs of the board's other networks at the size of its file.
-    after_others: Errors,
-    /// Other sizes after a run of the network at one.
-    after_own: Errors,
 }
 
 /// The layers in a file.
@@ -159,30 +124,18 @@ fn read(file: &Path, networks: &Path) -> Result<(Vec<NetworkRun<'static>>, usize
     Ok((runs, others))
 }
 
-/// Of ln(predicted / measured), each with the half-width that was stated as a ratio.
-fn errors(logs: &[(f64, f64)]) -> Errors {
-    let mut sizes: Vec<f64> = logs.iter().map(|(log, _)| log.exp_m1().abs()).collect();
-    sizes.sort_by(f64::total_cmp);
-    let inside = logs.iter().filter(|(log, half)| log.abs() <= half.ln_1p()).count();
-    #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
-    let share = inside as f64 / logs.len().max(1) as f64;
-    Errors {
-        rows: logs.len(),
-        median: rounded(quantile(&sizes, 0.5)),
-        p90: rounded(quantile(&sizes, 0.9)),
-        inside: rounded(share),
-    }
-}
+/// ln(predicted / measured) with the half-width that was stated as a ratio.
+type Judged = (f64, f64);
 
-/// Errors of the rows of each part by constants from all others; `None` where there is one part.
+/// Errors of the rows of each part by constants from all others; none where there is one part.
 fn left_out(
     start: &NetworkCosts,
     runs: &[&NetworkRun<'_>],
     part: impl Fn(&NetworkRun<'_>) -> String,
-) -> Option<Errors> {
+) -> Vec<Judged> {
     let parts: BTreeSet<String> = runs.iter().map(|run| part(run)).collect();
     if parts.len() < 2 {
-        return None;
+        return Vec::new();
     }
     let mut logs = Vec::new();
     for out in parts {
@@ -190,7 +143,7 @@ fn left_out(
         let costs = fit(start, &others);
         logs.extend(judged.iter().map(|run| run.judged(&costs)));
     }
-    Some(errors(&logs))
+    logs
 }
 
 /// A run as somebody reports it, by the shipped constants.
@@ -214,7 +167,7 @@ fn after(
     runs: &[&NetworkRun<'_>],
     judged: impl Fn(&NetworkRun<'_>) -> bool,
     taken: impl Fn(&NetworkRun<'_>, &NetworkRun<'_>) -> bool,
-) -> Errors {
+) -> Vec<Judged> {
     let mut logs = Vec::new();
     for run in runs.iter().filter(|run| judged(run)) {
         let of_board =
@@ -232,13 +185,11 @@ fn after(
         let latency = predicted.latency;
         logs.push(((latency.value / run.time).ln(), latency.high / latency.value - 1.0));
     }
-    errors(&logs)
+    logs
 }
 
-fn judge(name: &str, runs: &[&NetworkRun<'_>], costs: &NetworkCosts) -> Generation {
-    let stated =
-        |costs: &NetworkCosts| -> Vec<(f64, f64)> { runs.iter().map(|run| run.judged(costs)).collect() };
-    let fitted = fit(costs, runs);
+/// Pairs of networks on one board at one size whose order is predicted, and all.
+fn in_order(runs: &[&NetworkRun<'_>], costs: &NetworkCosts) -> [usize; 2] {
     let (mut right, mut pairs) = (0, 0);
     for (index, a) in runs.iter().enumerate() {
         for b in runs[..index].iter().filter(|b| b.hardware.key == a.hardware.key && b.size == a.size) {
@@ -247,22 +198,33 @@ fn judge(name: &str, runs: &[&NetworkRun<'_>], costs: &NetworkCosts) -> Generati
             right += usize::from((a.time > b.time) == predicted);
         }
     }
-    let all = errors(&stated(costs));
-    Generation {
-        name: name.to_owned(),
-        boards: runs.iter().map(|run| run.hardware.key.clone()).collect(),
-        networks: runs.iter().map(|run| run.network.clone()).collect(),
-        half_width: costs.half_width_ratio,
-        shipped: all,
-        fitted: errors(&stated(&fitted)),
-        family_left_out: left_out(costs, runs, |run| run.family().to_owned()),
-        network_left_out: left_out(costs, runs, |run| run.network.clone()).unwrap_or(all),
-        board_left_out: left_out(costs, runs, |run| run.hardware.key.clone()),
-        order: (right, pairs),
-        constants: fitted.fitted().map(|(name, value)| (name, rounded(value))).into(),
-        after_others: after(costs, runs, |_| true, |run, other| run.network != other.network),
-        after_own: after(costs, runs, |run| !run.is_own_size(), |run, other| run.network == other.network),
-    }
+    [right, pairs]
+}
+
+/// How good a generation's constants are.
+fn judge(name: &str, runs: &[&NetworkRun<'_>], costs: &NetworkCosts, fitted: &NetworkCosts) -> Vec<Figures> {
+    let stated = |costs: &NetworkCosts| -> Vec<Judged> { runs.iter().map(|run| run.judged(costs)).collect() };
+    let judged = [
+        ("shipped constants", stated(costs)),
+        ("a fit to them", stated(fitted)),
+        ("families left out", left_out(costs, runs, |run| run.family().to_owned())),
+        ("networks left out", left_out(costs, runs, |run| run.network.clone())),
+        ("boards left out", left_out(costs, runs, |run| run.hardware.key.clone())),
+        ("after others of a board", after(costs, runs, |_| true, |run, other| run.network != other.network)),
+        (
+            "other sizes after one",
+            after(costs, runs, |run| !run.is_own_size(), |run, other| run.network == other.network),
+        ),
+    ];
+    let row = |(what, logs): (&str, Vec<Judged>)| {
+        let errors = Errors::of(logs.iter().map(|(log, _)| log.exp_m1().abs()))?;
+        let mut row =
+            figures([("generation", json!(name)), ("rows_of", json!(what)), ("rows", json!(errors.rows))]);
+        row.extend(errors.figures(""));
+        row.extend(Coverage::of_logs(logs.iter().map(|(log, half)| (*log, half.ln_1p())))?.figures());
+        Some(row)
+    };
+    judged.into_iter().filter_map(row).collect()
 }
 
 /// `evaluate networks DATA.csv`
@@ -275,60 +237,28 @@ pub fn run(printer: &Printer, file: &Path, networks: &Path) -> Result<(), Failur
             by_generation.entry(name).or_insert_with(|| (Vec::new(), costs)).0.push(run);
         }
     }
-    let judged: Vec<Generation> =
-        by_generation.into_iter().map(|(name, (runs, costs))| judge(name, &runs, costs)).collect();
-    match printer.format {
-        Format::Human => printer.text(&text(&judged, others)),
-        _ => printer.value("evaluation", &serde_json::json!({ "generations": judged, "others": others })),
+    let (mut rows, mut orders, mut constants) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, (runs, costs)) in by_generation {
+        let fitted = fit(costs, &runs);
+        rows.extend(judge(name, &runs, costs, &fitted));
+        let [right, pairs] = in_order(&runs, costs);
+        let generation = ("generation", json!(name));
+        orders.push(figures([
+            generation.clone(),
+            ("pairs", json!(pairs)),
+            ("in_order_ratio", json!(as_f64(right) / as_f64(pairs))),
+        ]));
+        let mut led_to = figures([generation]);
+        led_to.extend(fitted.fitted().map(|(name, value)| (name.to_owned(), json!(rounded(value)))));
+        constants.push(led_to);
     }
-}
-
-fn text(judged: &[Generation], others: usize) -> String {
-    let mut text = format!(
-        "Constants of {}\n",
-        FILES.iter().find(|(of, _)| *of == ENGINE).map_or("", |(of, _)| of.key())
-    );
-    let mut table =
-        Table::new(&["generation", "rows of", ">rows", ">median", ">9 of 10", ">inside", "interval"]);
-    for of in judged {
-        let half = format!("±{}", percent(of.half_width));
-        let rows = [
-            ("shipped constants", Some(of.shipped)),
-            ("a fit to them", Some(of.fitted)),
-            ("families left out", of.family_left_out),
-            ("networks left out", Some(of.network_left_out)),
-            ("boards left out", of.board_left_out),
-            ("after others of a board", Some(of.after_others)),
-            ("other sizes after one", Some(of.after_own)),
-        ];
-        for (what, errors) in rows {
-            let Some(errors) = errors else { continue };
-            table.row([
-                of.name.clone(),
-                what.to_owned(),
-                errors.rows.to_string(),
-                percent(errors.median),
-                percent(errors.p90),
-                percent(errors.inside),
-                half.clone(),
-            ]);
-        }
-    }
-    text.push_str(&table.render());
-    for of in judged {
-        let constants: Vec<String> =
-            of.constants.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        let _ = writeln!(
-            text,
-            "{}: {} of {} pairs in order; the rows lead to {}",
-            of.name,
-            of.order.0,
-            of.order.1,
-            constants.join(", ")
-        );
-    }
-    if others > 0 {
-        let _ = writeln!(text, "{others} rows have no known board or layers");
-    }
-    text
+    let facts = figures([("rows_without_a_known_board_or_layers", json!(others))]);
+    print(
+        printer,
+        &[
+            Section { facts, ..Section::new("errors", format!("Constants of {}", ENGINE.key()), rows) },
+            Section::new("orders", "Pairs of networks on one board".to_owned(), orders),
+            Section::new("constants", "What the rows lead to".to_owned(), constants),
+        ],
+    )
 }

@@ -8,9 +8,8 @@
 //! The three constants and the surface of ratios are fitted to the calibration shapes alone; the surface is the one that
 //! a calibration of this machine uses.
 
-use serde::Serialize;
-
-use super::{Constants, Ideal, Score};
+use super::{Constants, Ideal};
+use crate::report::{Errors, as_f64};
 use rooflined_core::hardware::Hardware;
 use rooflined_core::operation::Op;
 use rooflined_core::precision::{NumericFormat, Precision, WeightFormat};
@@ -31,19 +30,15 @@ pub struct Row {
 }
 
 /// How one group did.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GemmScore {
     /// With ratios between measured shapes.
-    pub score: Score,
+    pub errors: Errors,
     /// With the three constants alone.
-    pub constants_alone: Score,
-    pub constants: Constants,
+    pub constants_alone: Errors,
     /// Predictions below what the data sheet allows.
     pub faster_than_physics: usize,
-    /// Predictions that were raised to what the data sheet allows.
-    pub raised: usize,
     /// Predicted and measured seconds of the rows that were left over.
-    #[serde(skip)]
     pub pairs: Vec<(f64, f64)>,
 }
 
@@ -67,24 +62,20 @@ pub fn evaluate(hardware: &Hardware, format: WeightFormat, rows: &[Row], shapes:
         })
         .collect();
     let ratios = Ratios::through(&points);
-    let (mut pairs, mut alone, mut faster_than_physics, mut raised) = (Vec::new(), Vec::new(), 0, 0);
+    let (mut pairs, mut alone, mut faster_than_physics) = (Vec::new(), Vec::new(), 0);
     for (_, row) in rows.iter().enumerate().filter(|(index, _)| !design.contains(index)) {
         let [m, n, k] = sizes(row);
         let modelled = constants.time(machine.ideal(row));
         let bound = machine.bound(row);
-        let estimate = modelled * ratios.at(m, n, k);
-        let predicted = estimate.max(bound);
-        raised += usize::from(estimate < bound);
+        let predicted = (modelled * ratios.at(m, n, k)).max(bound);
         faster_than_physics += usize::from(predicted < bound);
         pairs.push((predicted, row.time));
         alone.push((modelled.max(bound), row.time));
     }
     Some(GemmScore {
-        score: Score::of(&pairs)?,
-        constants_alone: Score::of(&alone)?,
-        constants,
+        errors: Errors::of_times(&pairs)?,
+        constants_alone: Errors::of_times(&alone)?,
         faster_than_physics,
-        raised,
         pairs,
     })
 }
@@ -94,7 +85,7 @@ pub fn evaluate(hardware: &Hardware, format: WeightFormat, rows: &[Row], shapes:
 fn spread_out(rows: &[Row], count: usize) -> Vec<usize> {
     let points: Vec<[f64; 3]> = rows.iter().map(|row| sizes(row).map(f64::ln)).collect();
     let middle: [f64; 3] = std::array::from_fn(|axis| {
-        points.iter().map(|point| point[axis]).sum::<f64>() / super::as_f64(points.len().max(1))
+        points.iter().map(|point| point[axis]).sum::<f64>() / as_f64(points.len().max(1))
     });
     let squared = |a: &[f64; 3], b: &[f64; 3]| a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
     let mut distance: Vec<f64> = points.iter().map(|point| squared(point, &middle)).collect();
@@ -186,8 +177,8 @@ mod tests {
     fn times_of_the_model_itself_are_predicted_and_none_beats_physics() {
         let hardware = registry().get("h100-sxm").unwrap();
         let score = evaluate(hardware, WeightFormat::Bf16, &rows(), 27).unwrap();
-        assert_eq!(score.score.rows, 7 * 9 - 27);
-        assert!(score.score.p90_error_ratio < 0.03, "{score:?}");
+        assert_eq!(score.errors.rows, 7 * 9 - 27);
+        assert!(score.errors.p90 < 0.03, "{score:?}");
         assert_eq!(score.faster_than_physics, 0);
         assert_eq!(Some(score), evaluate(hardware, WeightFormat::Bf16, &rows(), 27), "nothing is random");
     }

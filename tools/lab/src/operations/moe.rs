@@ -5,9 +5,8 @@
 //! memory ~ experts read x weights of one,   compute ~ tokens x experts a token passes x weights of one
 //! ```
 
-use serde::Serialize;
-
-use super::{Constants, Ideal, Score, USUAL, USUAL_WEIGHT};
+use super::{Constants, Ideal, USUAL, USUAL_WEIGHT};
+use crate::report::Errors;
 use crate::routing::{Spread, share_read};
 use rooflined_core::hardware::Hardware;
 use rooflined_core::precision::{Precision, WeightFormat};
@@ -19,8 +18,7 @@ pub const CALIBRATED_TOKENS: [u64; 3] = [1, 32, 2048];
 const PRIOR_WEIGHT: f64 = 0.25;
 
 /// How the benchmark drew the tokens of each expert.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Draw {
     /// Loads of a power law with an exponent of 1.2.
     Skewed,
@@ -29,8 +27,7 @@ pub enum Draw {
 }
 
 /// A rule for the experts that tokens read together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// `E (1 - (1 - k/E)^T)`.
     Uniform,
@@ -102,15 +99,15 @@ impl Curve {
 }
 
 /// How one rule did on the curves of one draw.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MoeScore {
     pub draw: Draw,
     pub rule: Rule,
     pub curves: usize,
     /// Three constants fitted to each whole curve: whether the rule has the right form.
-    pub explained: Score,
+    pub explained: Errors,
     /// [`CALIBRATED_TOKENS`] measured and shrunk to what other shapes of the format show, the other points predicted.
-    pub predicted: Score,
+    pub predicted: Errors,
 }
 
 /// Every rule on every draw; empty without curves that the hardware can run.
@@ -127,7 +124,8 @@ pub fn evaluate(hardware: &Hardware, curves: &[Curve]) -> Vec<MoeScore> {
                 explained.extend(whole(hardware, rule, curve));
                 predicted.extend(calibrated(hardware, rule, curve, alike));
             }
-            if let (Some(explained), Some(predicted)) = (Score::of(&explained), Score::of(&predicted)) {
+            let scored = (Errors::of_times(&explained), Errors::of_times(&predicted));
+            if let (Some(explained), Some(predicted)) = scored {
                 scores.push(MoeScore { draw, rule, curves: drawn.len(), explained, predicted });
             }
         }
@@ -195,12 +193,9 @@ mod tests {
             assert_eq!(scores.len(), Rule::ALL.len());
             let of = |rule: Rule| scores.iter().find(|score| score.rule == rule).unwrap();
             for other in Rule::ALL.into_iter().filter(|rule| *rule != truth) {
-                assert!(
-                    of(truth).explained.mean_error_ratio < 0.5 * of(other).explained.mean_error_ratio,
-                    "{draw:?} {other:?}"
-                );
+                assert!(of(truth).explained.mean < 0.5 * of(other).explained.mean, "{draw:?} {other:?}");
             }
-            assert!(of(truth).predicted.mean_error_ratio < 0.03, "{:?}", of(truth));
+            assert!(of(truth).predicted.mean < 0.03, "{:?}", of(truth));
         }
     }
 

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Family, Kernel};
-use crate::carrying::{Coverage, coverage};
-use crate::rows::{Summary, summary};
+use crate::report::{Coverage, Errors};
 use rooflined_core::board::OperatingPoint;
 use rooflined_core::ceilings::datasheet;
 use rooflined_core::hardware::{Kind, Registry};
 use rooflined_core::precision::Precision;
 use rooflined_core::units::Hertz;
-use rooflined_predict::learning::conformal::{conformal, quantile};
+use rooflined_predict::learning::conformal::conformal;
 use rooflined_predict::learning::power::{Measured, Point, Sample, fit};
 use rooflined_predict::power::{CARRIED_GUESS, Coefficients, KIN, Place, Rails, Reference, power_of};
 
@@ -67,7 +66,7 @@ pub fn model_coverage(errors: &[LeftOut<'_>]) -> Option<Coverage> {
         let others = errors.iter().filter(|other| model(other) != model(one));
         Some((one.error, conformal(others.map(|other| other.error))?.ln_1p()))
     });
-    coverage(held)
+    Coverage::of_logs(held)
 }
 
 /// Pairs of formats of one model at one point whose watts differ by more than [`SAME_WATTS`].
@@ -118,11 +117,11 @@ pub fn format_orders(errors: &[LeftOut<'_>]) -> Orders {
 pub struct GroupScore {
     pub name: String,
     /// By the rows of the others alone.
-    pub alone: Summary,
+    pub alone: Errors,
     /// Of those, within the interval that is stated of such rows.
     pub covered: Coverage,
     /// The others, once one decode at the highest clock was measured: each in turn; `None` without others.
-    pub anchored: Option<Summary>,
+    pub anchored: Option<Errors>,
 }
 
 /// Leaves each board of a family out in turn. Its interval is that of a relative.
@@ -160,8 +159,8 @@ pub fn judge_cards(families: &[Family<'_>], hardware: &Registry) -> Vec<GroupSco
             .collect();
         Some(GroupScore {
             name: family.hardware.to_owned(),
-            alone: summary(errors.iter().map(|(error, _)| -error))?,
-            covered: coverage(errors.iter().copied())?,
+            alone: Errors::of_rates(errors.iter().map(|(error, _)| -error))?,
+            covered: Coverage::of_logs(errors.iter().copied())?,
             anchored: None,
         })
     });
@@ -200,9 +199,9 @@ fn judge_groups(family: &Family<'_>, group: GroupOf, half_width_ratio: f64) -> V
             });
         Some(GroupScore {
             name: name.to_owned(),
-            alone: summary(errors.iter().map(|(_, error)| -error))?,
-            covered: coverage(errors.iter().map(|(_, error)| (*error, half_width_ratio.ln_1p())))?,
-            anchored: summary(anchored.map(|error| -error)),
+            alone: Errors::of_rates(errors.iter().map(|(_, error)| -error))?,
+            covered: Coverage::of_logs(errors.iter().map(|(_, error)| (*error, half_width_ratio.ln_1p())))?,
+            anchored: Errors::of_rates(anchored.map(|error| -error)),
         })
     });
     judged.collect()
@@ -274,12 +273,10 @@ pub fn four_points(kernels: &[Sample]) -> Vec<usize> {
 pub struct Kernels {
     /// As the table names it.
     pub device: String,
-    /// Coefficients from four of them.
-    pub coefficients: Coefficients,
     /// Errors of the others.
-    pub four: Summary,
+    pub four: Errors,
     /// Errors of a fit of all to all.
-    pub all: Summary,
+    pub all: Errors,
 }
 
 /// Fits four kernels of each device and judges the others.
@@ -295,154 +292,11 @@ pub fn judge_kernels(kernels: &[Kernel]) -> Vec<Kernels> {
         });
     }
     let judged = devices.into_iter().filter_map(|(device, samples)| {
-        let chosen: Vec<Sample> = four_points(&samples).into_iter().map(|place| samples[place]).collect();
         let whole = steady(&samples);
         // A summary takes errors of times, which go the other way round.
-        let four = summary(kernel_errors(&samples).into_iter().map(|error| -error))?;
-        let all = summary(samples.iter().map(|sample| -sample.error(&whole)))?;
-        Some(Kernels { device: device.to_owned(), coefficients: steady(&chosen), four, all })
+        let four = Errors::of_rates(kernel_errors(&samples).into_iter().map(|error| -error))?;
+        let all = Errors::of_rates(samples.iter().map(|sample| -sample.error(&whole)))?;
+        Some(Kernels { device: device.to_owned(), four, all })
     });
     judged.collect()
-}
-
-/// Parts of a model's highest speed that a service may ask for.
-pub const FLOORS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.9];
-/// What calibrated models' ratios of speed are believed to be off by where they agree, in logarithms: nine in ten were
-/// within 6 to 9 % where clocks alone change, and three to four times as far where SMs are gated as well.
-const DOUBT: f64 = 0.06;
-const GATED_DOUBT: f64 = 3.0 * DOUBT;
-
-/// What choosing modes by predicted energy costs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Choices {
-    pub hardware: String,
-    /// What the energy is that of.
-    pub rails: Rails,
-    /// Modes to choose from.
-    pub modes: Vec<String>,
-    /// Model files that were measured in all of them.
-    pub files: usize,
-    /// Energy over the least possible, less 1: with no demand on speed.
-    pub free: Regret,
-    /// The same with a floor under the speed.
-    pub floored: Regret,
-    /// Choices that broke a floor which some mode keeps.
-    pub missed: usize,
-}
-
-/// Excess of energy over the best choice.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Regret {
-    pub count: usize,
-    pub mean: f64,
-    /// 90 % lie below.
-    pub p90: f64,
-    pub worst: f64,
-}
-
-impl Regret {
-    /// The regret of all these choices; `None` without any.
-    #[must_use]
-    pub fn of(mut all: Vec<f64>) -> Option<Self> {
-        all.sort_by(f64::total_cmp);
-        let worst = *all.last()?;
-        #[expect(clippy::cast_precision_loss, reason = "a count of choices")]
-        let count = all.len() as f64;
-        let mean = all.iter().sum::<f64>() / count;
-        Some(Self { count: all.len(), mean, p90: quantile(&all, 0.9), worst })
-    }
-}
-
-/// Speed, and joules for a token.
-type Figures = (f64, f64);
-/// In every mode.
-type Modes = Vec<Figures>;
-
-/// For each model: it is seen in one mode; two other models were measured in all modes, and their ratios between modes tell
-/// its speed and energy in the others. The mode of the least energy is chosen among those whose speed, less what is doubted,
-/// keeps the floor; where none does, the fastest. Every model, mode seen, pair of others and floor is tried.
-#[must_use]
-pub fn choose_modes(points: &[Point]) -> Vec<Choices> {
-    let mut machines: BTreeMap<(&str, Rails), Vec<&Point>> = BTreeMap::new();
-    for point in points {
-        machines.entry((&point.hardware, point.rails)).or_default().push(point);
-    }
-    let machines = machines.into_iter().filter(|(_, points)| points.len() > 1);
-    machines.filter_map(|((hardware, rails), points)| choices(hardware, rails, &points)).collect()
-}
-
-fn choices(hardware: &str, rails: Rails, points: &[&Point]) -> Option<Choices> {
-    let files = files(points);
-    if files.len() < 3 {
-        return None;
-    }
-    let doubt = |a: &Point, b: &Point| if a.place.workers == b.place.workers { DOUBT } else { GATED_DOUBT };
-    let doubts: Vec<Vec<f64>> =
-        points.iter().map(|seen| points.iter().map(|other| doubt(seen, other)).collect()).collect();
-    let (mut free, mut floored, mut missed) = (Vec::new(), Vec::new(), 0);
-    for (index, own) in files.values().enumerate() {
-        let others: Vec<&Modes> =
-            files.values().enumerate().filter(|(place, _)| *place != index).map(|(_, of)| of).collect();
-        let fastest = own.iter().map(|(speed, _)| *speed).fold(0.0, f64::max);
-        for (a, first) in others.iter().enumerate() {
-            for second in &others[a + 1..] {
-                for (seen, doubts) in doubts.iter().enumerate().take(own.len()) {
-                    for floor in FLOORS {
-                        let chosen = choose(own, seen, [first, second], doubts, floor * fastest);
-                        let (regret, miss) = judged(own, chosen, floor * fastest);
-                        missed += usize::from(miss);
-                        if floor > 0.0 { floored.push(regret) } else { free.push(regret) }
-                    }
-                }
-            }
-        }
-    }
-    Some(Choices {
-        hardware: hardware.to_owned(),
-        rails,
-        modes: points.iter().map(|point| point.mode.clone()).collect(),
-        files: files.len(),
-        free: Regret::of(free)?,
-        floored: Regret::of(floored)?,
-        missed,
-    })
-}
-
-/// Model files with their figures in every mode, decodes alone.
-fn files(points: &[&Point]) -> BTreeMap<(String, String), Modes> {
-    let mut files: BTreeMap<(String, String), Modes> = BTreeMap::new();
-    for point in points {
-        for run in point.runs.iter().filter(|run| run.decode) {
-            let key = (run.model.clone(), run.file.clone());
-            files.entry(key).or_default().push((run.tokens_per_s, run.sample.power / run.tokens_per_s));
-        }
-    }
-    files.retain(|_, modes| modes.len() == points.len());
-    files
-}
-
-fn choose(own: &[Figures], seen: usize, others: [&[Figures]; 2], doubts: &[f64], floor: f64) -> usize {
-    let predicted: Vec<(f64, f64)> = (0..own.len())
-        .map(|mode| {
-            if mode == seen {
-                return own[mode];
-            }
-            let ratios = others.map(|of| (of[mode].0 / of[seen].0, of[mode].1 / of[seen].1));
-            let disagreed = (ratios[0].0 / ratios[1].0).ln().abs();
-            let speed = own[seen].0 * (ratios[0].0 * ratios[1].0).sqrt() / (disagreed + doubts[mode]).exp();
-            (speed, own[seen].1 * (ratios[0].1 * ratios[1].1).sqrt())
-        })
-        .collect();
-    let keeps = (0..own.len()).filter(|mode| predicted[*mode].0 >= floor);
-    let least = keeps.min_by(|a, b| predicted[*a].1.total_cmp(&predicted[*b].1));
-    let fastest = (0..own.len()).max_by(|a, b| predicted[*a].0.total_cmp(&predicted[*b].0));
-    least.or(fastest).unwrap_or(seen)
-}
-
-/// The regret of a choice, and whether it breaks a floor that another mode keeps.
-fn judged(own: &[Figures], chosen: usize, floor: f64) -> (f64, bool) {
-    let best = own.iter().filter(|(speed, _)| *speed >= floor).map(|(_, energy)| *energy);
-    let best = best.fold(f64::INFINITY, f64::min);
-    let (speed, energy) = own[chosen];
-    if speed < floor { (0.0, best.is_finite()) } else { (energy / best - 1.0, false) }
 }

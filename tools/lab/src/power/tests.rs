@@ -71,17 +71,3 @@ fn exact_powers_of_what_was_left_out_are_predicted_exactly() {
         assert!(board.alone.mean < 1e-6 && board.anchored.unwrap().mean < 1e-6, "{board:?}");
     }
 }
-
-#[test]
-fn models_alike_are_given_their_best_mode() {
-    let mut points = [point(AGX, "slow", 6e8), point(AGX, "fast", 1e9)];
-    for point in &mut points {
-        // Alike in what they draw; how fast they are differs.
-        let sample = point.runs[0].sample;
-        point.runs.iter_mut().for_each(|run| run.sample = sample);
-    }
-    points[1].runs.iter_mut().for_each(|run| run.tokens_per_s *= 1.2);
-    let choices = choose_modes(&points);
-    assert_eq!((choices.len(), choices[0].files, choices[0].missed), (1, 3, 0));
-    assert!(choices[0].free.worst < 1e-9, "{choices:?}");
-}

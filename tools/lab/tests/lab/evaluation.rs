@@ -22,65 +22,68 @@ fn evaluation(op: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn errors(score: &Value) -> [f64; 2] {
-    ["median_error_ratio", "mean_error_ratio"].map(|name| score[name].as_f64().unwrap())
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"))
 }
 
 #[test]
 fn products_of_shapes_that_were_not_calibrated_are_predicted_within_the_goal() {
     let answer = evaluation("gemm");
-    let designs = answer["designs"].as_array().unwrap();
-    assert_eq!(designs.len(), 2);
-    for design in designs {
-        assert_eq!(design["faster_than_physics"], 0);
-        assert_eq!(design["reached"], true, "{design}");
-        for group in design["groups"].as_array().unwrap() {
-            let [median, mean] = errors(&group["score"]["score"]);
-            let [_, alone] = errors(&group["score"]["constants_alone"]);
-            if design["calibrated_shapes"] == 64 {
+    for (design, groups) in [("shapes_27", 11), ("shapes_64", 8)] {
+        let (all, rows) = answer[design]["rows"].as_array().unwrap().split_last().unwrap();
+        assert_eq!((&all["device"], &all["faster_than_physics"]), (&"all".into(), &0.into()));
+        assert!(
+            number(all, "median_error_ratio") <= 0.08 && number(all, "mean_error_ratio") <= 0.15,
+            "{all}"
+        );
+        assert_eq!(rows.len(), groups);
+        for group in rows {
+            let [median, mean, alone] =
+                ["median_error_ratio", "mean_error_ratio", "constants_alone_mean_error_ratio"]
+                    .map(|name| number(group, name));
+            if design == "shapes_64" {
                 assert!(mean < alone, "measured shapes help: {group}");
                 assert!(median <= 0.08 && mean <= 0.15, "{group}");
             }
         }
     }
-    let [median, mean] = errors(&designs[1]["all"]);
-    assert!(median < 0.05 && mean < 0.08, "{median} {mean}");
-    assert_eq!(designs[1]["groups"].as_array().unwrap().len(), 8);
-    assert_eq!(designs[0]["groups"].as_array().unwrap().len(), 11);
+    let all = answer["shapes_64"]["rows"].as_array().unwrap().last().unwrap();
+    assert!(number(all, "median_error_ratio") < 0.05 && number(all, "mean_error_ratio") < 0.08, "{all}");
 }
 
 #[test]
 fn experts_that_tokens_read_together_follow_how_they_were_drawn() {
     let answer = evaluation("moe");
-    let scores = answer["devices"][0]["scores"].as_array().unwrap();
-    let of = |draw: &str, rule: &str| {
-        scores.iter().find(|score| score["draw"] == draw && score["rule"] == rule).unwrap()
+    let rows = answer["curves"]["rows"].as_array().unwrap();
+    let (uniform, power_law, dealt) = ("E (1 - (1 - k/E)^T)", "the same over the power law", "min(E, T k)");
+    let of = |draw: &str, rule: &str, figure: &str| {
+        let row = rows.iter().find(|row| row["routing"] == draw && row["experts_read"] == rule).unwrap();
+        number(row, figure)
     };
-    for (draw, truth) in [("skewed", "power_law"), ("balanced", "dealt")] {
+    for (draw, truth) in [("power law 1.2", power_law), ("balanced", dealt)] {
         for kind in ["explained", "predicted"] {
-            let [median, mean] = errors(&of(draw, truth)[kind]);
+            let (median, mean) = (format!("{kind}_median_error_ratio"), format!("{kind}_mean_error_ratio"));
             // 8 % is the goal. Rules explain a whole curve so well; predicted from three points it is missed.
             let held = if kind == "explained" { 0.08 } else { 0.11 };
-            assert!(median <= held, "{draw} {kind} {median}");
-            for other in ["uniform", "power_law", "dealt"].into_iter().filter(|rule| *rule != truth) {
-                assert!(mean < errors(&of(draw, other)[kind])[1], "{draw} {kind} {other}");
+            assert!(of(draw, truth, &median) <= held, "{draw} {kind}");
+            for other in [uniform, power_law, dealt].into_iter().filter(|rule| *rule != truth) {
+                assert!(of(draw, truth, &mean) < of(draw, other, &mean), "{draw} {kind} {other}");
             }
         }
-        assert!(errors(&of(draw, truth)["explained"])[1] <= 0.08, "{draw}");
+        assert!(of(draw, truth, "explained_mean_error_ratio") <= 0.08, "{draw}");
     }
     // Uniform routing is nearer to the truth of skewed loads than dealing is.
-    assert!(
-        errors(&of("skewed", "uniform")["explained"])[1] < errors(&of("skewed", "dealt")["explained"])[1]
-    );
+    let skewed = |rule: &str| of("power law 1.2", rule, "explained_median_error_ratio");
+    assert!(skewed(uniform) < skewed(dealt));
 }
 
 #[test]
-fn tables_for_people_have_the_goal_beside_the_scores() {
-    for op in ["gemm", "moe"] {
-        let output = lab(&["evaluate", op, PUBLISHED]);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains("goal") && text.contains("prototype"), "{text}");
-    }
+fn tables_for_people_have_the_figures_of_the_json() {
+    let output = lab(&["evaluate", "moe", PUBLISHED]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = &evaluation("moe")["curves"]["rows"][0];
+    let shown = format!("{:.1} %", 100.0 * number(row, "explained_median_error_ratio"));
+    assert!(text.contains("explained median error") && text.contains(&shown), "{text}");
 }
 
 #[test]
@@ -117,14 +120,15 @@ fn choosing_a_power_mode_costs_no_more_than_is_said() {
     let output = lab(&["evaluate", "decisions", table, "-o", "json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let [board] = answer["boards"].as_array().unwrap().as_slice() else { panic!("{answer}") };
-    assert_eq!((&board["hardware"], &board["files"]), (&"jetson-orin-nano-8gb-super".into(), &8.into()));
-    let mean = |of: &str| board[of]["mean_ratio"].as_f64().unwrap();
-    assert_eq!(board["free"]["choices"], 672);
-    let kept = board["floored"]["choices"].as_u64().unwrap();
-    let missed = board["missed_floors"].as_u64().unwrap();
+    let [free, floored] = answer["choices"]["rows"].as_array().unwrap().as_slice() else {
+        panic!("{answer}")
+    };
+    assert_eq!((&free["machine"], &free["files"]), (&"jetson-orin-nano-8gb-super".into(), &8.into()));
+    assert_eq!(free["choices"], 672);
+    let [kept, missed] = ["choices", "missed"].map(|name| floored[name].as_u64().unwrap());
     assert_eq!(kept + missed, 2688, "every choice keeps its floor or misses it");
-    assert!(mean("free") < 0.035 && mean("floored") < 0.045 && missed <= 5, "{board}");
+    assert!(number(free, "mean_ratio") < 0.035 && number(floored, "mean_ratio") < 0.045, "{answer}");
+    assert!(missed <= 5, "{floored}");
 
     let empty = lab(&["evaluate", "decisions", PUBLISHED]);
     assert_eq!(empty.status.code(), Some(1));
@@ -143,11 +147,12 @@ fn engines_on_a_cpu_are_predicted_from_rows_of_other_models() {
         let output = lab(&["evaluate", "cpu", &format!("{CPU_ROWS}{engine}.csv"), "-o", "json"]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let answer = &answer["cpu"];
         assert_eq!((&answer["runs"], &answer["refused"]), (&Value::from(runs), &Value::from(0)), "{answer}");
         let stage = |observed: &str, asked: &str, name: &str| {
-            let stages = answer["stages"].as_array().unwrap();
-            let stage = stages.iter().find(|stage| stage["observed"] == observed).unwrap();
-            stage["asked"][asked][name].as_f64().unwrap()
+            let mut rows = answer["rows"].as_array().unwrap().iter();
+            let row = rows.find(|row| row["observed"] == observed && row["asked"] == asked).unwrap();
+            number(row, name)
         };
         let decodes = ["decode, one thread", "decode, all threads"];
         for (observed, most) in
@@ -157,7 +162,7 @@ fn engines_on_a_cpu_are_predicted_from_rows_of_other_models() {
                 let error = stage(observed, asked, "median_error_ratio");
                 assert!(error <= most, "{engine}, {observed}, {asked}: {error}");
                 assert!(stage(observed, asked, "p90_error_ratio") <= 0.25, "{engine}, {observed}, {asked}");
-                assert!(stage(observed, asked, "inside_ratio") >= 0.85, "{engine}, {observed}, {asked}");
+                assert!(stage(observed, asked, "covered_ratio") >= 0.85, "{engine}, {observed}, {asked}");
             }
         }
     }
@@ -198,8 +203,7 @@ fn new_rows_are_judged_before_they_join_and_a_known_row_is_refused() {
     let output = refresh(&new);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for expected in ["The new rows, from those known:", "boards, mlc, dense, decode", "Shipped coefficients"]
-    {
+    for expected in ["The new rows, from those known", "boards, mlc, dense, decode", "Shipped coefficients"] {
         assert!(text.contains(expected), "{text}");
     }
     let again = refresh(&known);
@@ -215,31 +219,34 @@ fn networks_and_boards_that_no_constant_saw_are_predicted() {
     let output = lab(&["evaluate", "networks", &rows, "--networks", &networks, "-o", "json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(answer["others"], 0, "every row has its board and its layers");
-    let generations = answer["generations"].as_array().unwrap();
-    assert_eq!(generations.len(), 3);
-    let mut order = [0, 0];
-    for generation in generations {
-        let of = |errors: &str, name: &str| generation[errors][name].as_f64().unwrap();
-        let mut judged = vec!["shipped", "family_left_out", "network_left_out"];
-        judged.extend(generation["board_left_out"].is_object().then_some("board_left_out"));
-        for errors in judged {
-            let (median, p90) = (of(errors, "median"), of(errors, "p90"));
+    let errors = &answer["errors"];
+    assert_eq!(errors["rows_without_a_known_board_or_layers"], 0);
+    let rows = errors["rows"].as_array().unwrap();
+    for generation in ["ampere", "orin", "xavier"] {
+        let of = |rows_of: &str, name: &str| {
+            let row = rows.iter().find(|row| row["generation"] == generation && row["rows_of"] == rows_of);
+            number(row.unwrap(), name)
+        };
+        for judged in ["shipped constants", "families left out", "networks left out", "boards left out"] {
+            let (median, p90) = (of(judged, "median_error_ratio"), of(judged, "p90_error_ratio"));
             // The rows of the two Xavier boards are of different releases of TensorRT.
-            let others = errors == "board_left_out" && generation["name"] == "xavier";
+            let others = judged == "boards left out" && generation == "xavier";
             let (most_median, most_p90, least) = if others { (0.10, 0.23, 0.78) } else { (0.08, 0.18, 0.84) };
-            assert!(median <= most_median && p90 <= most_p90, "{errors}: {median} {p90} {generation}");
-            assert!(of(errors, "inside") >= least, "{errors} {generation}");
+            assert!(median <= most_median && p90 <= most_p90, "{generation}, {judged}: {median} {p90}");
+            assert!(of(judged, "covered_ratio") >= least, "{generation}, {judged}");
         }
         // The shipped constants, which rest on more networks, are about as good as a fit to these rows.
-        assert!(of("shipped", "median") <= of("fitted", "median") + 0.03, "{generation}");
-        for errors in ["after_others", "after_own"] {
-            assert!(of(errors, "p90") <= 0.15 && of(errors, "inside") >= 0.8, "{errors} {generation}");
+        let [shipped, fitted] =
+            ["shipped constants", "a fit to them"].map(|rows_of| of(rows_of, "median_error_ratio"));
+        assert!(shipped <= fitted + 0.03, "{generation}: {shipped} {fitted}");
+        for judged in ["after others of a board", "other sizes after one"] {
+            assert!(of(judged, "p90_error_ratio") <= 0.15, "{generation}, {judged}");
+            assert!(of(judged, "covered_ratio") >= 0.8, "{generation}, {judged}");
         }
-        assert!(of("after_own", "median") <= 0.05, "{generation}");
-        for (sum, count) in order.iter_mut().zip(generation["order"].as_array().unwrap()) {
-            *sum += count.as_u64().unwrap();
-        }
+        assert!(of("other sizes after one", "median_error_ratio") <= 0.05, "{generation}");
     }
-    assert!(order[0] * 100 >= order[1] * 95, "{order:?}");
+    let orders = answer["orders"]["rows"].as_array().unwrap();
+    let all: f64 = orders.iter().map(|row| number(row, "pairs")).sum();
+    let kept: f64 = orders.iter().map(|row| number(row, "pairs") * number(row, "in_order_ratio")).sum();
+    assert!(orders.len() == 3 && kept >= 0.95 * all, "{orders:?}");
 }
