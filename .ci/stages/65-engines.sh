@@ -21,4 +21,9 @@ echo "memory and options were checked after $((SECONDS - began)) s"
 "$VENV/bin/python" -B tests/engines/loop.py target/release
 echo "engines were predicted and observed after $((SECONDS - began)) s"
 "$VENV/bin/python" -B tests/engines/instructions.py target/release
+# Here and not with the other judges of model files: those run beside other stages, and these are times.
+venv models tests/models/requirements.txt "$VENV"
+check "compare runs a network in ONNX Runtime, and encoders of text take the time that is predicted" \
+    "$VENV/bin/python" -B tests/models/compare.py target/release
 echo "the stage took $((SECONDS - began)) s"
+checked

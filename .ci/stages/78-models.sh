@@ -28,8 +28,5 @@ check "networks have the shapes and operations that ONNX Runtime and torch count
 status=0
 wait "$operators" || status=$?
 check "shapes of operators are those of ONNX Runtime" told "$CI_OUT/operators.txt" "$status"
-# Times are taken alone.
-check "compare runs a network in ONNX Runtime, and encoders of text take the time that is predicted" \
-    "$VENV/bin/python" -B tests/models/compare.py target/release
 echo "the stage took $((SECONDS - began)) s"
 checked
