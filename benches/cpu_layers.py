@@ -35,7 +35,7 @@ MODELS = {  # width, inner, layers, query heads, cached heads, head width, vocab
 COLUMNS = ("date,machine,engine,version,processor,cores,model,format,tool,n_prompt,n_gen,depth,batch,threads,tokens_per_s,"
            "sd_tokens_per_s,clock_ghz,forkjoin_ns,read1_gbs_0,read_all_gbs_0,read1_gbs_1,read_all_gbs_1,other_cpu,steal").split(",")
 # prompt tokens, new tokens, tokens before, sequences
-TESTS = [(0, 12, 32, 1), (0, 12, 768, 1), (0, 12, 32, 4), (0, 8, 32, 16), (32, 0, 0, 1), (256, 0, 0, 1)]
+TESTS = [(0, 12, 32, 1), (0, 12, 768, 1), (0, 12, 32, 4), (0, 8, 32, 16), (32, 0, 0, 1), (256, 0, 0, 1), (1024, 0, 0, 1)]
 PRODUCTS = [(n, m) for n in (1024, 2048, 3072, 4096) for m in (1, 8, 64, 512)]
 
 

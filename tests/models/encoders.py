@@ -2,7 +2,7 @@
 """Holds predicted times of encoders of text on this CPU against torch and ONNX Runtime: encoders.py BINARIES
 
 A daemon of its own calibrates this machine. Encoders of transformers with random weights are saved as configurations, predicted with
-`--engine torch`, and run in fp32 by both engines, at several batches and lengths, with one thread and with all; the shortest of its
+the engine's own costs, and run in fp32 by both engines, at several batches and lengths, with one thread and with all; the shortest of its
 runs counts, because other work only ever lengthens one. Prints each error, and fails if the median of an engine is above the stated
 half-width of the interval: no single time is asserted.
 """
@@ -68,7 +68,7 @@ def held(ask, home, is_quick=False):
         config.architectures = [cls.__name__]
         config.dtype = "float32"
         config.save_pretrained(f"{home}/{name}")
-        model = Output(cls._from_config(config, attn_implementation="sdpa").eval())
+        model = Output(cls._from_config(config, attn_implementation="sdpa")).eval()
         path = f"{home}/{name}.onnx"
         try:
             exported(model, torch.ones(2, 64, dtype=torch.long), path)
@@ -83,17 +83,17 @@ def held(ask, home, is_quick=False):
             has_network = os.path.exists(path)
             session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) if has_network else None
             for batch, length in runs:
-                said = json.loads(ask("predict", f"{home}/{name}/config.json", "--engine", "torch", "--threads", str(threads), "--batch", str(batch),
-                                      "--prompt", str(length), "-o", "json"))["time_s"]
+                predicted = {engine: json.loads(ask("predict", f"{home}/{name}/config.json", "--engine", engine, "--threads", str(threads),
+                                                    "--batch", str(batch), "--prompt", str(length), "-o", "json"))["time_s"] for engine in rows}
                 ids = torch.full((batch, length), 7)
                 with torch.no_grad():
                     took = {"torch": shortest(lambda: model(ids), seconds)}
                 if session is not None:
                     took["onnxruntime"] = shortest(lambda: session.run(None, {"ids": ids.numpy().astype(numpy.int64)}), seconds)
                 for engine, least in took.items():
-                    rows[engine].append((said, least))
-                shown = ", ".join(f"{engine} {1e3 * least:.1f} ms ({100 * (said['value'] / least - 1):+.0f} %)" for engine, least in took.items())
-                print(f"{name:10} {threads} threads, {batch} x {length}: predicted {1e3 * said['value']:.1f} ms; {shown}", flush=True)
+                    rows[engine].append((predicted[engine], least))
+                shown = ", ".join(f"{engine} {1e3 * least:.1f} ms ({100 * (predicted[engine]['value'] / least - 1):+.0f} %)" for engine, least in took.items())
+                print(f"{name:10} {threads} threads, {batch} x {length}: {shown}", flush=True)
     judged = [summary(engine, found) for engine, found in rows.items() if found]
     return all(median <= width for median, width in judged)
 

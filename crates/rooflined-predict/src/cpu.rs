@@ -188,7 +188,8 @@ pub struct Work {
     width: f64,
     layers: f64,
     products: Vec<Product>,
-    /// Pairs of a query head and a key that it sees, and the elements of their keys.
+    /// Pairs of a query head and a key that it sees, and the elements of their keys. Of an encoder, half of them: see
+    /// [`ENCODER_PAIR`].
     pairs: f64,
     pair_elements: f64,
     /// Several tokens of a sequence at once.
@@ -208,6 +209,8 @@ const PAIR_WIDTH: f64 = 256.0;
 /// Cycles of a pair in a prompt, and of each element of its key.
 const PROMPT_PAIR_CYCLES: f64 = 4.0;
 const PROMPT_ELEMENT_CYCLES: f64 = 0.33;
+/// A pair of an encoder costs half of one that a causal prompt sees: engines compute the other half of that one too, and mask it.
+const ENCODER_PAIR: f64 = 0.5;
 /// What narrow matrices waste of tiles of several rows: `(1 + 150 / width) / 1.07`, which is 1 at the width of the models that
 /// the cycles were fitted to.
 const TILE_WIDTH: f64 = 150.0;
@@ -220,8 +223,10 @@ pub struct PassTime {
     pub products: Seconds,
     /// Reading alone.
     pub memory: Seconds,
-    /// Unpacking and multiplying alone.
-    pub core: Seconds,
+    /// Unpacking quantised weights and multiplying them, alone.
+    pub unpacking: Seconds,
+    /// Multiplying weights that are floats, alone.
+    pub arithmetic: Seconds,
     /// Quantising the inputs.
     pub inputs: Seconds,
     pub attention: Seconds,
@@ -259,9 +264,8 @@ impl Work {
             least_bytes: 0.0,
             least_work: 0.0,
         };
-        let head_width = mean_head_width(model);
         for op in &pass.ops {
-            work.add(op, head_width);
+            work.add(model, op);
         }
         work
     }
@@ -281,20 +285,21 @@ impl Work {
             least_work: 0.0,
             ..self.clone()
         };
-        work.add(op, mean_head_width(model));
+        work.add(model, op);
         work
     }
 
-    fn add(&mut self, op: &OpCost, head_width: f64) {
+    fn add(&mut self, model: &Model, op: &OpCost) {
         self.work += op.cost.work.get();
         self.least_bytes += op.least.traffic.get();
         self.least_work += op.least.work.get();
         match op.kind {
             Kind::Attention => {
                 // Scores and their sum with the values: four operations for every element of a pair's key.
-                let elements = op.cost.work.get() / 4.0;
+                let share = if model.is_encoder() { ENCODER_PAIR } else { 1.0 };
+                let elements = op.cost.work.get() / 4.0 * share;
                 self.pair_elements += elements;
-                self.pairs += elements / head_width;
+                self.pairs += elements / mean_head_width(model);
                 self.cache_bytes += op.cost.traffic.get();
             }
             Kind::Matrix(_) => match (op.shape, op.block) {
@@ -383,7 +388,8 @@ impl Work {
         let mut time = PassTime {
             products: Seconds(self.other_bytes / read),
             memory: Seconds(self.other_bytes / read),
-            core: Seconds::ZERO,
+            unpacking: Seconds::ZERO,
+            arithmetic: Seconds::ZERO,
             inputs: Seconds::ZERO,
             attention: Seconds::ZERO,
             overhead: Seconds::ZERO,
@@ -392,10 +398,11 @@ impl Work {
             let tiles =
                 if product.rows > 1.0 { (1.0 + TILE_WIDTH / self.width) / TILE_REFERENCE } else { 1.0 };
             let each = costs::cycles(log, product.kernel, product.rows) * tiles;
-            let (memory, unpacked) = (product.bytes / read, product.weights * product.rows * each / cycles);
+            let (memory, core) = (product.bytes / read, product.weights * product.rows * each / cycles);
             time.memory += Seconds(memory);
-            time.core += Seconds(unpacked);
-            time.products += Seconds(memory.hypot(unpacked));
+            let cores = if product.kernel.is_float() { &mut time.arithmetic } else { &mut time.unpacking };
+            *cores += Seconds(core);
+            time.products += Seconds(memory.hypot(core));
             let quantise = if product.kernel.takes_super_blocks() {
                 get(Scalar::QuantiseSuper)
             } else {

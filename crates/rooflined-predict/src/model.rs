@@ -383,21 +383,22 @@ impl<'a> Total<'a> {
         self.work += work.work() * times;
         self.step.overhead += part.overhead * times;
         self.step.memory += part.memory * times;
-        self.step.dequantization += (part.core + part.inputs + part.attention) * times;
+        self.step.dequantization += (part.unpacking + part.inputs) * times;
+        self.step.compute += (part.arithmetic + part.attention) * times;
         self.activity.traffic += work.bytes() * times;
+        let (mut floats, mut quantised) = (0.0, 0.0);
         for (kernel, weights) in work.weights() {
-            self.weights += weights;
-            if !matches!(kernel, cpu::Kernel::F32 | cpu::Kernel::F16 | cpu::Kernel::Bf16) {
-                self.activity.dequantized += weights * times;
-            }
+            *(if kernel.is_float() { &mut floats } else { &mut quantised }) += weights;
         }
-        if let Some((precision, peak)) =
-            roofline.compute.iter().max_by(|a, b| a.1.value.get().total_cmp(&b.1.value.get()))
-        {
+        self.weights += floats + quantised;
+        self.activity.dequantized += quantised * times;
+        // Floats are multiplied in single precision, codes in the fastest that there is.
+        let float = roofline.compute.get_key_value(&Precision::Fp32).filter(|_| floats > quantised);
+        let fastest = || roofline.compute.iter().max_by(|a, b| a.1.value.get().total_cmp(&b.1.value.get()));
+        if let Some((precision, peak)) = float.or_else(fastest) {
             self.work_time += work.work() / peak.value * times;
             self.activity.add_work(*precision, work.work() * times);
-            *self.compute.entry(*precision).or_default() +=
-                work.weights().map(|(_, weights)| weights).sum::<f64>();
+            *self.compute.entry(*precision).or_default() += floats + quantised;
         }
         if self.detail == Detail::Full {
             let alone: Vec<f64> = work.alone(model, pass, machine, &costs.log).collect();

@@ -61,6 +61,12 @@ kernels! {
 }
 
 impl Kernel {
+    /// Whether weights are floats, which are multiplied as they are or widened.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::Bf16)
+    }
+
     /// Whether inputs are quantised to super-blocks, which takes longer.
     #[must_use]
     pub const fn takes_super_blocks(self) -> bool {

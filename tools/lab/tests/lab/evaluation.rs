@@ -141,8 +141,8 @@ const CPU_ROWS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/cpu_");
 fn engines_on_a_cpu_are_predicted_from_rows_of_other_models() {
     for (engine, runs, nothing, three, own) in [
         ("llama_cpp", 105, [0.05, 0.12], [0.07, 0.09], [0.07, 0.09]),
-        ("torch", 103, [0.09, 0.07], [0.09, 0.06], [0.06, 0.05]),
-        ("onnxruntime", 106, [0.08, 0.05], [0.08, 0.05], [0.07, 0.05]),
+        ("torch", 112, [0.09, 0.07], [0.09, 0.06], [0.06, 0.05]),
+        ("onnxruntime", 116, [0.08, 0.05], [0.08, 0.05], [0.07, 0.05]),
     ] {
         let output = lab(&["evaluate", "cpu", &format!("{CPU_ROWS}{engine}.csv"), "-o", "json"]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

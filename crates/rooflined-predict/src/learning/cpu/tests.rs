@@ -44,7 +44,7 @@ fn truth(run: &CpuRun, cores: f64) -> f64 {
     log[Coefficient::Scalar(Scalar::Attention).index()] += 1.25f64.ln();
     let of_pass = |part: &Repeated| {
         let time = part.work.time(&run.machine, &log);
-        let joined = (time.memory.get().powi(3) + time.core.get().powi(3)).cbrt();
+        let joined = (time.memory.get().powi(3) + (time.unpacking + time.arithmetic).get().powi(3)).cbrt();
         (joined + time.inputs.get() + time.attention.get() + 1.2 * time.overhead.get()) * part.times
     };
     run.passes.iter().map(of_pass).sum()
