@@ -77,7 +77,7 @@ pub fn predict(
         } else {
             Bound::Compute
         },
-        limit: parts.limit(roofline.launch.value).under(roofline),
+        limit: parts.limit(roofline.launch.value, format.weights).under(roofline),
         tier: tier(provenance, parts.calibrated),
         provenance,
         power: None,
@@ -169,11 +169,13 @@ impl Parts {
         if total.is_positive() { part / total } else { 0.0 }
     }
 
-    fn limit(&self, launch: Seconds) -> Limit {
+    /// The cores only multiply weights that are not quantised.
+    fn limit(&self, launch: Seconds, stored: WeightFormat) -> Limit {
+        let cores = if dequantized(1.0, stored) > 0.0 { Limit::Core } else { Limit::Compute };
         let candidates = [
             (self.memory, Limit::Dram),
             (self.compute, Limit::Compute),
-            (self.core, Limit::Core),
+            (self.core, cores),
             (launch, Limit::Launch),
         ];
         candidates
@@ -285,6 +287,11 @@ mod tests {
         assert_eq!(prediction.tier, Tier::EngineCalibrated);
         let core = 4096.0 * 4096.0 * 0.5 / 8.0 / 1e9;
         assert!(prediction.time.value.get() >= core);
+
+        let kernel = profile.formats[&WeightFormat::Q4KM].clone();
+        profile.formats.insert(WeightFormat::Fp16, kernel);
+        let of_floats = predict(&orin(), &profile, &op, &NumericFormat::stored(WeightFormat::Fp16)).unwrap();
+        assert_eq!(of_floats.limit, Limit::Compute);
     }
 
     #[test]
