@@ -60,6 +60,9 @@ fn example(snapshot: &Snapshot) -> String {
     names.join(", ")
 }
 
+/// No driver runs a GPU slower: idle clocks of cards are 135 to 300 MHz. [recalled]
+const LEAST_CLOCK_MHZ: u32 = 100;
+
 /// The cap of that name, `lgc-2000` or `pl-290`; `None` for a name of another form, and where a mode has it.
 ///
 /// # Errors
@@ -74,6 +77,11 @@ pub fn cap_named(snapshot: &Snapshot, field: &str, name: &str) -> Result<Option<
                 format!("{mhz} MHz is above the clocks of {}", subject(snapshot)),
                 format!("its highest is {}", hardware.gpu_clock),
             )),
+        Cap::Clock(mhz) if mhz < LEAST_CLOCK_MHZ => Err(Code::UnknownMode.at(
+            field,
+            format!("{mhz} MHz is below the clocks of {}", subject(snapshot)),
+            format!("cap its clock: {}", example(snapshot)),
+        )),
         Cap::Power(_) if hardware.kind != Kind::Discrete => Err(Code::UnknownMode.at(
             field,
             format!(

@@ -68,17 +68,8 @@ pub fn recommend(
     let mut answer = answered(snapshot, &query, decision)?;
     let notes = notes.into_iter().filter(|note| !answer.warnings.contains(note)).collect::<Vec<_>>();
     answer.warnings.extend(notes);
-    answer.warnings.extend(untried_cap(snapshot, &query, &answer));
     answer.engines = engines;
     Ok(answer)
-}
-
-/// A limit on the power that only the card itself would keep, which was not among the candidates.
-fn untried_cap(snapshot: &Snapshot, query: &Query, answer: &RecommendAnswer) -> Option<String> {
-    let limit =
-        query.constraints.max_power.filter(|_| answer.decision.is_none() && query.modes == Modes::Now)?;
-    let name = snapshot.cap_within(limit)?.mode().name;
-    Some(format!("the card keeps within {limit} under its own limit: ask with the modes {name} or all"))
 }
 
 /// Most candidates of a hold's query over all power modes, and where each is predicted on its own.
@@ -192,7 +183,7 @@ fn answered(snapshot: &Snapshot, query: &Query, decision: Decision) -> Result<Re
         candidates: decision.tally.candidates(),
         warnings: {
             let mut warnings = decision.hints;
-            warnings.extend(only_mode(snapshot, query, closest.as_ref()));
+            warnings.extend(closest.as_ref().and_then(|closest| untried_modes(snapshot, query, closest)));
             warnings.extend(chosen.and_then(|chosen| not_enterable(snapshot, chosen)));
             warnings.extend(cap.map(|(hardware, cap)| how_to_cap(hardware, cap)));
             let predicted = decided.as_ref().or(closest.as_ref()).map(|of| &of.prediction.warnings);
@@ -215,18 +206,26 @@ fn missed(miss: &Miss) -> MissAnswer {
     }
 }
 
-/// That other modes were not looked at, where the only one misses a limit.
-fn only_mode(snapshot: &Snapshot, query: &Query, closest: Option<&CandidateAnswer>) -> Option<String> {
-    let is_capped = query.modes != Modes::Now || !query.caps.is_empty();
-    let by_clock = query.constraints.max_power.is_some_and(|limit| snapshot.cap_within(limit).is_none());
-    if by_clock && !is_capped && !snapshot.proposed_caps().is_empty() {
-        return closest.map(|_| {
-            "no cap on its clock was considered; \"power_modes\":\"all\" considers some".to_owned()
-        });
+/// Modes or caps that were not among the candidates, where none of these meets the limits.
+fn untried_modes(snapshot: &Snapshot, query: &Query, closest: &CandidateAnswer) -> Option<String> {
+    if query.modes != Modes::Now {
+        return None;
     }
-    let mode = &closest?.power_mode.as_ref()?.name;
-    let is_only = query.modes == Modes::Now && snapshot.modes.len() > 1;
-    is_only
+    if let Some(limit) = query.constraints.max_power {
+        if let Some(cap) = snapshot.cap_within(limit) {
+            let name = cap.mode().name;
+            return Some(format!(
+                "the card keeps within {limit} under its own limit: ask with the modes {name} or all"
+            ));
+        }
+        if query.caps.is_empty() && !snapshot.proposed_caps().is_empty() {
+            return Some(
+                "no cap on its clock was considered; \"power_modes\":\"all\" considers some".to_owned(),
+            );
+        }
+    }
+    let mode = &closest.power_mode.as_ref()?.name;
+    (snapshot.modes.len() > 1)
         .then(|| format!("only mode {mode} was considered; \"power_modes\":\"all\" considers the others too"))
 }
 

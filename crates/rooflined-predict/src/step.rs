@@ -451,11 +451,12 @@ impl Step {
     fn sum_of_parts(&self, machine: &Machine, peaks: &impl Peaks, values: &Coefficients) -> StepTime {
         let get = |coefficient: Coefficient| values[coefficient.index()];
         let (mut dequantization, mut compute) = (0.0, 0.0);
-        for (few, many) in self.product_times(machine, peaks, &get) {
-            if few <= many {
+        for (product, (few, many)) in self.products.iter().zip(self.product_times(machine, peaks, &get)) {
+            // Floats are only multiplied.
+            if few <= many && product.family != Family::Plain {
                 dequantization += few;
             } else {
-                compute += many;
+                compute += few.min(many);
             }
         }
         StepTime {
