@@ -121,13 +121,9 @@ fn of_gpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
         }
         if !lowered.is_empty() {
             let wanted = expected.power_mode.clone();
-            let fix = wanted.as_ref().map_or_else(
-                || {
-                    "rooflinectl mode list shows faster modes; then: sudo rooflinectl mode set MODE"
-                        .to_owned()
-                },
-                |mode| format!("sudo rooflinectl mode set {mode}"),
-            );
+            let named = wanted.as_ref().map(|mode| format!("sudo rooflinectl mode set {mode}"));
+            let fix = named.or_else(|| remedy::enter_mode(snapshot, remedy::Target::Faster));
+            let fix = fix.unwrap_or_else(|| "rooflinectl mode list shows the modes".to_owned());
             let than = wanted.map_or_else(String::new, |mode| format!(" instead of {mode}"));
             let what = format!("power mode {name}{than}: {}", words.join(", "));
             let suspect =
@@ -259,8 +255,12 @@ fn clock_under_load(snapshot: &Snapshot, at: &OperatingPoint) -> Option<Suspect>
     is_below(is, expected).then(|| throttle(snapshot, is, expected))
 }
 
-/// What a lowered clock comes from, by the words of the sensors: key, words, remedy.
-fn reason_of(snapshot: &Snapshot, clock: Option<Hertz>) -> (&'static str, &'static str, String) {
+/// What a `clock` below the `expected` one comes from, by the words of the sensors: key, words, remedy.
+fn reason_of(
+    snapshot: &Snapshot,
+    clock: Option<Hertz>,
+    expected: Option<Hertz>,
+) -> (&'static str, &'static str, String) {
     let reasons = throttle_reasons(snapshot).join("; ").to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| reasons.contains(word));
     let is_gb10 = snapshot.hardware.as_deref().is_some_and(|hardware| hardware.key == "gb10");
@@ -280,7 +280,7 @@ fn reason_of(snapshot: &Snapshot, clock: Option<Hertz>) -> (&'static str, &'stat
     } else if has(&["power"]) {
         ("power_limit", "at its power limit", remedy::of_power_limit(snapshot))
     } else {
-        ("gpu_clock", "no sensor names a reason", remedy::of_clock(snapshot).to_owned())
+        ("gpu_clock", "no sensor names a reason", remedy::of_clock(snapshot, expected))
     }
 }
 
@@ -296,7 +296,7 @@ fn with_throttle_reasons(mut suspect: Suspect, snapshot: &Snapshot) -> Suspect {
 }
 
 fn throttle(snapshot: &Snapshot, is: Hertz, expected: Hertz) -> Suspect {
-    let (key, why, fix) = reason_of(snapshot, Some(is));
+    let (key, why, fix) = reason_of(snapshot, Some(is), Some(expected));
     let what = format!("GPU clock {is} instead of {expected} under load: {why}");
     let suspect = Suspect::new(key, what, Change::GpuClock(is), fix)
         .shown_by(source(snapshot, "gpu_clock"), format!("{:.0}", is.get()));
@@ -306,7 +306,7 @@ fn throttle(snapshot: &Snapshot, is: Hertz, expected: Hertz) -> Suspect {
 /// Throttling whose clock does not show.
 fn unclear_throttle(snapshot: &Snapshot) -> Option<Suspect> {
     snapshot.state.throttle.known().filter(|throttle| throttle.active)?;
-    let (key, why, fix) = reason_of(snapshot, None);
+    let (key, why, fix) = reason_of(snapshot, None, None);
     let key = if key == "gpu_clock" { "thermal" } else { key };
     let what = format!("the machine is throttling: {why}");
     Some(with_throttle_reasons(Suspect::possible(key, what, fix), snapshot))
@@ -330,7 +330,7 @@ fn of_cpu(snapshot: &Snapshot, expected: &OperatingPoint) -> Vec<Suspect> {
                 "cpu_clock",
                 format!("CPU clock capped at {is} instead of {then}"),
                 Change::CpuClock(clock * (is / then)),
-                remedy::of_cpu_cap(snapshot),
+                remedy::of_cpu_cap(snapshot, then.get()),
             )
             .shown_by(file, format!("{:.0} kHz", is.get() / 1e3)),
         );

@@ -2,7 +2,8 @@
 
 use rooflined_core::board::GpuDriver;
 use rooflined_core::hardware::Kind;
-use rooflined_predict::snapshot::Snapshot;
+use rooflined_core::units::Hertz;
+use rooflined_predict::snapshot::{ModeView, Snapshot};
 
 /// Machines by what sets their clocks and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,17 +37,53 @@ impl Machine {
     }
 }
 
-/// `first`, and `what` of power modes where the machine has them.
-fn or_mode(snapshot: &Snapshot, first: &str, what: &str) -> String {
-    match (snapshot.board.modes.known(), first) {
-        (Some(_), "") => format!("{what}: sudo rooflinectl mode set MODE"),
-        (Some(_), _) => format!("{first}, or {what}: sudo rooflinectl mode set MODE"),
+/// Which power mode a remedy enters.
+#[derive(Clone, Copy)]
+pub(super) enum Target {
+    /// The present one again.
+    Same,
+    /// The next one with more arithmetic at its clocks and units, or with less.
+    Faster,
+    Slower,
+    /// The next one whose CPU cores are faster.
+    FasterCpu,
+    /// The next one that leaves more CPUs online.
+    MoreCpus,
+}
+
+/// The command that enters such a mode; `None` where there is none, or the present one is not known.
+pub(super) fn enter_mode(snapshot: &Snapshot, target: Target) -> Option<String> {
+    let active = snapshot.state.power_mode.known()?;
+    let present = snapshot.modes.iter().find(|view| view.mode.is(active))?;
+    let speed = |view: &ModeView| match target {
+        Target::FasterCpu => view.mode.cpu_max.map_or(0.0, Hertz::get),
+        Target::MoreCpus => view.mode.cores_online.map_or(0.0, f64::from),
+        _ => view.roofline.compute.values().map(|peak| peak.value.get()).fold(0.0, f64::max),
+    };
+    let others = snapshot.modes.iter().map(|view| (speed(view), view));
+    let is = speed(present);
+    let by_speed = |a: &(f64, &ModeView), b: &(f64, &ModeView)| a.0.total_cmp(&b.0);
+    let chosen = match target {
+        Target::Same => Some((is, present)),
+        Target::Slower => others.filter(|of| of.0 < is).max_by(by_speed),
+        Target::Faster | Target::FasterCpu | Target::MoreCpus => {
+            others.filter(|of| of.0 > is).min_by(by_speed)
+        }
+    };
+    chosen.map(|(_, view)| format!("sudo rooflinectl mode set {}", view.mode.name))
+}
+
+/// `first`, and `what` of a power mode where the machine has such a one.
+fn or_mode(snapshot: &Snapshot, first: &str, what: &str, target: Target) -> String {
+    match (enter_mode(snapshot, target), first) {
+        (Some(command), "") => format!("{what}: {command}"),
+        (Some(command), _) => format!("{first}, or {what}: {command}"),
         (None, _) => first.to_owned(),
     }
 }
 
 pub(super) fn of_heat(snapshot: &Snapshot) -> String {
-    or_mode(snapshot, "clean the fan and give it air", "enter a slower mode")
+    or_mode(snapshot, "clean the fan and give it air", "enter a slower mode", Target::Slower)
 }
 
 pub(super) fn of_supply(snapshot: &Snapshot) -> String {
@@ -64,31 +101,39 @@ pub(super) fn of_supply(snapshot: &Snapshot) -> String {
 }
 
 pub(super) fn of_current(snapshot: &Snapshot) -> String {
-    match snapshot.board.modes.known() {
-        Some(_) => or_mode(snapshot, "", "enter a mode with a power cap"),
-        None => "lower the load or the clocks: the supply or a regulator is at its limit".to_owned(),
-    }
+    let first = "lower the load or the clocks, because the supply or a regulator is at its limit";
+    or_mode(snapshot, first, "enter a slower mode", Target::Slower)
 }
 
 pub(super) fn of_power_limit(snapshot: &Snapshot) -> String {
     match Machine::of(snapshot) {
-        Machine::Card => "nvidia-smi -q -d POWER shows the range; then: sudo nvidia-smi -pl WATTS".to_owned(),
+        Machine::Card => match snapshot.hardware.as_deref().and_then(|hardware| hardware.tdp) {
+            Some(stated) => format!("set its own limit: sudo nvidia-smi -pl {:.0}", stated.get()),
+            None => "nvidia-smi -q -d POWER shows the range; then: sudo nvidia-smi -pl WATTS".to_owned(),
+        },
         Machine::Gb10 => of_supply(snapshot),
-        Machine::Tegra | Machine::Plain => match snapshot.board.modes.known() {
-            Some(_) => or_mode(snapshot, "", "enter a mode with more power"),
+        Machine::Tegra | Machine::Plain => match enter_mode(snapshot, Target::Faster) {
+            Some(command) => format!("enter a mode with more power: {command}"),
+            None if snapshot.board.modes.known().is_some() => {
+                "no faster mode draws more power: lower the load".to_owned()
+            }
             None => "raise the power cap in the firmware's setup, or in the file that the evidence names"
                 .to_owned(),
         },
     }
 }
 
-/// Of a clock that is low for no reason that a sensor names.
-pub(super) fn of_clock(snapshot: &Snapshot) -> &'static str {
-    match Machine::of(snapshot) {
-        Machine::Tegra => "sudo jetson_clocks",
-        Machine::Gb10 | Machine::Card => "sudo nvidia-smi --lock-gpu-clocks=MHZ",
-        Machine::Plain => {
+/// Of a clock that is low for no reason that a sensor names, and was `expected`.
+pub(super) fn of_clock(snapshot: &Snapshot, expected: Option<Hertz>) -> String {
+    match (Machine::of(snapshot), expected) {
+        (Machine::Tegra, _) => "sudo jetson_clocks".to_owned(),
+        (Machine::Gb10 | Machine::Card, Some(clock)) => {
+            format!("sudo nvidia-smi --lock-gpu-clocks={:.0}", clock.get() / 1e6)
+        }
+        (Machine::Gb10 | Machine::Card, None) => "sudo nvidia-smi --lock-gpu-clocks=MHZ".to_owned(),
+        (Machine::Plain, _) => {
             "see what the kernel and the sensors say: sudo dmesg | grep -i throttl; rooflinectl status --all"
+                .to_owned()
         }
     }
 }
@@ -113,7 +158,7 @@ pub(super) fn of_gpu_cap(snapshot: &Snapshot, source: &str, hertz: f64) -> Strin
     }
     let is_file = source.starts_with('/') && !source.contains(", ");
     let write = if is_file { format!("echo {hertz:.0} | sudo tee {source}") } else { String::new() };
-    match or_mode(snapshot, &write, "enter the mode again") {
+    match or_mode(snapshot, &write, "enter the mode again", Target::Same) {
         nothing if nothing.is_empty() => "raise max_freq of the GPU in /sys/class/devfreq".to_owned(),
         fix => fix,
     }
@@ -125,7 +170,7 @@ pub(super) fn of_memory_cap(snapshot: &Snapshot) -> String {
         Machine::Gb10 | Machine::Card => "sudo nvidia-smi --reset-memory-clocks",
         Machine::Plain => "raise max_freq of the memory controller in /sys/class/devfreq",
     };
-    or_mode(snapshot, first, "enter the mode again, which sets the cap of the memory clock")
+    or_mode(snapshot, first, "enter the mode again, which sets the cap of the memory clock", Target::Same)
 }
 
 /// Of SMs that are off.
@@ -134,7 +179,9 @@ pub(super) fn of_gated_sms(snapshot: &Snapshot) -> String {
     match snapshot.board.modes.known() {
         _ if is_divided => "use a larger instance, or none: sudo nvidia-smi -mig 0".to_owned(),
         Some(_) => {
-            "a mode gates them until the next boot: sudo rooflinectl mode set MODE, then reboot".to_owned()
+            let open = snapshot.modes.iter().max_by_key(|view| view.mode.sm_online);
+            let name = open.map_or("MODE", |view| view.mode.name.as_str());
+            format!("a mode gates them until the next boot: sudo rooflinectl mode set {name}, then reboot")
         }
         None => {
             "the mask that the evidence names gates them: it has to be set at boot, before the GPU is used"
@@ -143,8 +190,10 @@ pub(super) fn of_gated_sms(snapshot: &Snapshot) -> String {
     }
 }
 
-pub(super) fn of_cpu_cap(snapshot: &Snapshot) -> String {
-    or_mode(snapshot, "sudo cpupower frequency-set --max MHZ", "a faster mode")
+/// Of a cap on the clock of the CPU's cores; without one it would be at `hertz`.
+pub(super) fn of_cpu_cap(snapshot: &Snapshot, hertz: f64) -> String {
+    let first = format!("sudo cpupower frequency-set --max {:.0}MHz", hertz / 1e6);
+    or_mode(snapshot, &first, "enter a mode with faster cores", Target::FasterCpu)
 }
 
 /// Of CPUs that stay slow under load without a cap.
@@ -152,12 +201,18 @@ pub(super) fn of_cpu_clock(snapshot: &Snapshot) -> String {
     or_mode(
         snapshot,
         "let the governor raise it: sudo cpupower frequency-set --governor performance; if it stays, it is hot or at a power limit: rooflinectl status --all",
-        "enter a faster mode",
+        "enter a mode with faster cores",
+        Target::FasterCpu,
     )
 }
 
 pub(super) fn of_offline_cpus(snapshot: &Snapshot) -> String {
-    or_mode(snapshot, "echo 1 | sudo tee /sys/devices/system/cpu/cpu*/online", "another mode")
+    or_mode(
+        snapshot,
+        "echo 1 | sudo tee /sys/devices/system/cpu/cpu*/online",
+        "enter a mode with more",
+        Target::MoreCpus,
+    )
 }
 
 /// Of other processes on the GPU.
@@ -265,9 +320,28 @@ mod tests {
                         let named = impossible.iter().find(|tool| fix.contains(**tool));
                         assert_eq!(named, None, "{key}, {evidence}: {fix}");
                         assert!(!fix.trim().is_empty(), "{key}, {evidence}");
+                        assert!(
+                            !fix.ends_with(" MODE") && !fix.contains(" MODE,"),
+                            "{key}, {evidence}: {fix}"
+                        );
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_mode_to_enter_is_the_next_slower_or_faster_one() {
+        let mut snapshot = slow("jetson-orin-nano-8gb-super", true, "");
+        let targets = [Target::Slower, Target::Same, Target::Faster];
+        for (name, expected) in [
+            ("7W", [None, Some("7W"), Some("15W")]),
+            ("15W", [Some("7W"), Some("15W"), Some("25W")]),
+            ("MAXN_SUPER", [Some("25W"), Some("MAXN_SUPER"), None]),
+        ] {
+            snapshot.state.power_mode = Reading::Known(snapshot.mode(name).unwrap().mode.key());
+            let expected = expected.map(|mode| mode.map(|mode| format!("sudo rooflinectl mode set {mode}")));
+            assert_eq!(targets.map(|target| enter_mode(&snapshot, target)), expected, "{name}");
         }
     }
 
