@@ -60,7 +60,7 @@ fn example(snapshot: &Snapshot) -> String {
     names.join(", ")
 }
 
-/// No driver runs a GPU slower: idle clocks of cards are 135 to 300 MHz. [recalled]
+/// No driver runs a GPU slower: idle clocks of cards are 135 to 300 MHz, as recalled.
 const LEAST_CLOCK_MHZ: u32 = 100;
 
 /// The cap of that name, `lgc-2000` or `pl-290`; `None` for a name of another form, and where a mode has it.

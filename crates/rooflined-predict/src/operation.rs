@@ -288,7 +288,7 @@ mod tests {
         let core = 4096.0 * 4096.0 * 0.5 / 8.0 / 1e9;
         assert!(prediction.time.value.get() >= core);
 
-        let kernel = profile.formats[&WeightFormat::Q4KM].clone();
+        let kernel = profile.formats[&WeightFormat::Q4KM];
         profile.formats.insert(WeightFormat::Fp16, kernel);
         let of_floats = predict(&orin(), &profile, &op, &NumericFormat::stored(WeightFormat::Fp16)).unwrap();
         assert_eq!(of_floats.limit, Limit::Compute);
