@@ -6,8 +6,8 @@ use super::cgroup::{self, Limits};
 use super::hidden::Hidden;
 use super::identity::{Found, gpu, identify, mig_instances};
 use super::modes::ModeRule;
-use super::nvml::Facts;
-use super::source::{Device, Discover, DiscoveryContext, Source};
+use super::nvml::{Facts, Nvml};
+use super::source::{Device, Discover, DiscoveryContext, Plan, Reader};
 use super::sources::memory::{MEMINFO, limited};
 use super::sources::{HWMON, SOURCES, cpufreq, online};
 use super::{ONLINE, SIMULATED, STAT, SysRoot, cpu, emc, first_of, modes};
@@ -16,13 +16,22 @@ use rooflined_core::board::{Board, Cpu, Memory, PowerMode, Reading, parse};
 use rooflined_core::units::Hertz;
 
 /// Where the changing values of one machine are. Found once, at start; read at every sample.
-#[derive(Debug)]
 pub struct Discovered {
-    pub(super) sources: Vec<Box<dyn Source>>,
+    pub(super) plan: Plan,
+    pub(super) readers: Vec<Reader>,
+    /// Where NVML answers.
+    pub(super) nvml: Option<Nvml>,
     pub(super) modes: ModeRule,
     /// Why there is no GPU, where there is none.
     pub(super) no_gpu: String,
     gpu_fault: Option<String>,
+}
+
+/// Readers are functions, which show nothing.
+impl std::fmt::Debug for Discovered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Discovered").field(&self.plan).field(&self.modes).finish()
+    }
 }
 
 impl Discovered {
@@ -118,8 +127,9 @@ pub(super) fn discover_with(root: &SysRoot, table: &[Discover]) -> (Board, Disco
         modes_tell_sm: modes.known().is_some_and(|modes| modes.modes.iter().any(gates)),
         no_tegra: who.no_tegra,
     };
-    let found: Vec<_> = table.iter().filter_map(|discover| discover(&context)).collect();
-    sources.extend(origins(root, &found));
+    let mut plan = Plan::default();
+    let readers = table.iter().filter_map(|discover| discover(&context, &mut plan)).collect();
+    sources.extend(plan.origins.iter().map(|(field, files)| (format!("state.{field}"), files.join(", "))));
     sources.extend(who.sources);
     let hidden = Hidden::under(root);
     notes.extend(hidden.notes());
@@ -144,7 +154,8 @@ pub(super) fn discover_with(root: &SysRoot, table: &[Discover]) -> (Board, Disco
         simulated: root.path(SIMULATED).exists(),
         sources,
     };
-    (board, Discovered { sources: found, modes: rule, no_gpu, gpu_fault: who.gpu_fault })
+    let nvml = context.nvml;
+    (board, Discovered { plan, readers, nvml, modes: rule, no_gpu, gpu_fault: who.gpu_fault })
 }
 
 /// Whether a mode gates units of the GPU by a mask, whatever it means.
@@ -192,18 +203,6 @@ fn limit_cpus(root: &SysRoot, limits: &Limits, cpu: &mut Cpu, notes: &mut Vec<St
 /// The lowest clocks seen under load are seven tenths of the highest; a starved GPU has less than two.
 fn starved_below(facts: &Facts) -> Option<Hertz> {
     facts.max_clock.known().map(|clock| *clock * 0.3)
-}
-
-/// Which files the fields of a state come from.
-fn origins(root: &SysRoot, sources: &[Box<dyn Source>]) -> BTreeMap<String, String> {
-    let mut fields: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (field, files) in sources.iter().flat_map(|source| source.origins(root)) {
-        let all = fields.entry(format!("state.{field}")).or_default();
-        if !all.contains(&files) {
-            all.push(files);
-        }
-    }
-    fields.into_iter().map(|(field, files)| (field, files.join(", "))).collect()
 }
 
 /// Device-tree model, which containers hide and the chip's own device repeats; else DMI vendor and product.

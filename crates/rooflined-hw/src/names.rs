@@ -37,19 +37,19 @@ pub(super) fn distinguished(all: &[Named<'_>]) -> Vec<Option<String>> {
     (0..all.len()).map(|index| (keeps.get(all[index].name) != Some(&index)).then(|| renamed(index))).collect()
 }
 
-/// Renames those of `all` whose name another has; `parts` are the name and the place of one.
-pub(super) fn distinguish<T>(all: &mut [T], parts: impl Fn(&mut T) -> (&mut String, &String)) {
-    let parted: Vec<(String, String)> = all
-        .iter_mut()
-        .map(|one| {
-            let (name, place) = parts(one);
-            (name.clone(), place.clone())
-        })
-        .collect();
-    let named: Vec<Named<'_>> = parted.iter().map(|(name, place)| Named { name, place }).collect();
+/// Renames those of `all` whose name another has. A place is told by the index too.
+pub(super) fn distinguish<T>(
+    all: &mut [T],
+    name: impl Fn(&mut T) -> &mut String,
+    place: impl Fn(usize, &T) -> String,
+) {
+    let names: Vec<String> = all.iter_mut().map(|one| name(one).clone()).collect();
+    let places: Vec<String> = all.iter().enumerate().map(|(index, one)| place(index, one)).collect();
+    let named: Vec<Named<'_>> =
+        names.iter().zip(&places).map(|(name, place)| Named { name, place }).collect();
     for (one, key) in all.iter_mut().zip(distinguished(&named)) {
         if let Some(key) = key {
-            *parts(one).0 = key;
+            *name(one) = key;
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Sensors measure with a sign. Near zero their offset shows through it, and a rail may feed back what it has stored. Power
 //! keeps the sign: cut off at zero, offsets would no longer cancel in a sum of rails.
 
-use super::answers::{Answers, File};
+use super::answers::Answers;
 use super::file::ReadError;
 use rooflined_core::board::{MeterRead, Rail, Reading, parse};
 use rooflined_core::units::{Joules, Seconds, Watts};
@@ -59,31 +59,8 @@ pub(super) struct Metered {
     pub rail: Rail,
 }
 
-pub(super) fn files(meters: &[Meter]) -> Vec<File> {
-    let of_meter = |meter: &Meter| {
-        let further = meter.current.iter().chain(meter.check.iter().flatten()).cloned();
-        std::iter::once(meter.path.clone()).chain(further).collect::<Vec<_>>()
-    };
-    meters.iter().flat_map(of_meter).map(File::of_driver).collect()
-}
-
-pub(super) fn read(meters: &mut [Meter], answers: &Answers<'_>) -> Vec<Metered> {
-    let read = |meter: &mut Meter| Metered {
-        rail: meter.read(answers),
-        device: meter.device.clone(),
-        place: meter.place.clone(),
-    };
-    meters.iter_mut().map(read).collect()
-}
-
-/// Of `dirs` those that some of the meters lie in, for the origin of a field.
-pub(super) fn origin(meters: &[Meter], dirs: &[&str]) -> Vec<(&'static str, String)> {
-    let found = dirs.iter().filter(|dir| meters.iter().any(|meter| meter.path.starts_with(**dir)));
-    found.map(|dir| ("rails", (*dir).to_owned())).collect()
-}
-
 impl Meter {
-    fn read(&mut self, answers: &Answers<'_>) -> Rail {
+    pub fn read(&mut self, answers: &Answers<'_>) -> Rail {
         let name = self.name.clone();
         if let Err(error) = answers.text(&self.path) {
             return Rail { name, power: refused(error), energy: None, read: None };

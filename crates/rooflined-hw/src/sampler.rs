@@ -5,14 +5,16 @@ use super::answers::Files;
 use super::discover::Discovered;
 use super::hidden::Hidden;
 use super::modes::ModeRule;
-use super::source::Source;
+use super::nvml::Nvml;
+use super::source::Reader;
 use super::state::StateBuilder;
 use rooflined_core::board::BoardState;
 use rooflined_core::units::Seconds;
 
 /// Reads one machine again and again: keeps the descriptors, and its sources the counters of the sample before.
 pub struct Sampler {
-    sources: Vec<Box<dyn Source>>,
+    readers: Vec<Reader>,
+    nvml: Option<Nvml>,
     files: Files,
     modes: ModeRule,
     no_gpu: String,
@@ -29,9 +31,15 @@ impl Sampler {
     /// Prepares to read what was discovered under `root`. Reads nothing yet.
     #[must_use]
     pub fn new(root: &SysRoot, discovered: Discovered) -> Self {
-        let Discovered { sources, modes, no_gpu, .. } = discovered;
-        let files = Files::new(root, sources.iter().flat_map(|source| source.files()));
-        Self { sources, files, modes, no_gpu, hidden: Hidden::under(root) }
+        let Discovered { plan, readers, nvml, modes, no_gpu, .. } = discovered;
+        Self {
+            readers,
+            nvml,
+            files: Files::new(root, plan.files),
+            modes,
+            no_gpu,
+            hidden: Hidden::under(root),
+        }
     }
 
     /// Sources that have stopped answering; each keeps one helper thread waiting.
@@ -42,13 +50,14 @@ impl Sampler {
 
     /// Reads everything once. Takes as long as the sensors need, at most a fifth of a second.
     pub fn sample(&mut self, now: Seconds) -> BoardState {
-        for source in &self.sources {
-            source.begin();
+        // It works while files are read.
+        if let Some(nvml) = &self.nvml {
+            nvml.begin();
         }
         let answers = self.files.read(now);
         let mut state = StateBuilder::new(now, &self.no_gpu, &self.hidden);
-        for source in &mut self.sources {
-            source.read(&answers, &mut state);
+        for read in &mut self.readers {
+            read(&answers, &mut state);
         }
         state.finish(&self.modes)
     }

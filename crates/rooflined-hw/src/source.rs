@@ -1,6 +1,6 @@
 //! What a source of values is: it knows where its files lie, how they are read, and which fields they are for.
 
-use std::fmt::Debug;
+use std::collections::BTreeMap;
 
 use super::SysRoot;
 use super::answers::{Answers, File};
@@ -12,33 +12,41 @@ use rooflined_core::board::identity::Chip;
 use rooflined_core::hardware::Hardware;
 use rooflined_core::units::Hertz;
 
-/// One source. Each has a file of its own under `sources`, and a line in [`super::sources::SOURCES`].
-pub(super) trait Source: Debug + Send + Sync {
-    /// What there is of it; `None` where the machine has nothing of the kind. A source that is found although it has
-    /// nothing to read can say why.
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self>
-    where
-        Self: Sized;
+/// Looks for a source on a machine; `None` where the machine has nothing of the kind. A source that is found although
+/// it has nothing to read can say why. Each has a file of its own under `sources`, and a line in
+/// [`super::sources::SOURCES`].
+pub(super) type Discover = fn(&DiscoveryContext<'_>, &mut Plan) -> Option<Reader>;
 
-    /// The fields of a state that it sets, by name, each with the files that it comes from.
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)>;
+/// Sets the fields of a state to what the files hold. May remember it for the next sample.
+pub(super) type Reader = Box<dyn FnMut(&Answers<'_>, &mut StateBuilder<'_>) + Send + Sync>;
 
-    /// The files read for a sample.
-    fn files(&self) -> Vec<File>;
-
-    /// Has what is no file begin a sample, so that it works while files are read.
-    fn begin(&self) {}
-
-    /// Sets the fields to what the files hold. May remember it for the next sample.
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>);
+/// A source that is there.
+pub(super) fn found(
+    read: impl FnMut(&Answers<'_>, &mut StateBuilder<'_>) + Send + Sync + 'static,
+) -> Option<Reader> {
+    Some(Box::new(read))
 }
 
-/// Looks for a source on a machine.
-pub(super) type Discover = fn(&DiscoveryContext<'_>) -> Option<Box<dyn Source>>;
+/// What sources read for a sample.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub files: Vec<File>,
+    /// Which files the fields of a state come from.
+    pub origins: BTreeMap<&'static str, Vec<String>>,
+}
 
-/// [`Source::discover`] of one type, as a line of the table.
-pub(super) fn find<S: Source + 'static>(context: &DiscoveryContext<'_>) -> Option<Box<dyn Source>> {
-    S::discover(context).map(|source| Box::new(source) as Box<dyn Source>)
+impl Plan {
+    pub fn read(&mut self, files: impl IntoIterator<Item = File>) {
+        self.files.extend(files);
+    }
+
+    /// A field comes from these files.
+    pub fn tell(&mut self, field: &'static str, files: impl Into<String>) {
+        let (all, files) = (self.origins.entry(field).or_default(), files.into());
+        if !all.contains(&files) {
+            all.push(files);
+        }
+    }
 }
 
 /// What is known of a machine when its sources are looked for.

@@ -26,6 +26,7 @@ pub(super) mod online;
 mod powercap;
 mod pressure;
 mod rail_meters;
+mod rails;
 mod soctherm;
 mod software;
 mod spbm;
@@ -38,39 +39,39 @@ mod thermal_throttle;
 #[cfg(test)]
 mod tests;
 
-use super::source::{Discover, find};
+use super::source::Discover;
 
 pub(super) const SOURCES: &[Discover] = &[
-    find::<online::Online>,
-    find::<cpufreq::Cpufreq>,
-    find::<thermal::Thermal>,
-    find::<ina3221::Ina3221>,
-    find::<hwmon::Hwmon>,
-    find::<powercap::Powercap>,
-    find::<thermal_throttle::ThermalThrottle>,
-    find::<cooling::Cooling>,
-    find::<soctherm::Soctherm>,
-    find::<spbm::Spbm>,
-    find::<alarms::Alarms>,
-    find::<tegra_gpu::TegraGpu>,
-    find::<tegra_memory::TegraMemory>,
-    find::<memory_controller::MemoryController>,
-    find::<nvml::NvmlGpu>,
-    find::<mode_entered::ModeEntered>,
-    find::<memory::MemInfo>,
-    find::<load::LoadAverage>,
-    find::<pressure::Stall>,
-    find::<cores::Cores>,
-    find::<engines::Engines>,
-    find::<memory_activity::MemoryActivity>,
-    find::<fans::Fans>,
-    find::<gpu_control::GpuPower>,
-    find::<nvmap::Nvmap>,
-    find::<swap::Swap>,
-    find::<rail_meters::RailMeters>,
-    find::<device_temperatures::DeviceTemperatures>,
-    find::<jetson_clocks::JetsonClocks>,
-    find::<software::Software>,
+    online::discover,
+    cpufreq::discover,
+    thermal::discover,
+    ina3221::discover,
+    hwmon::discover,
+    powercap::discover,
+    thermal_throttle::discover,
+    cooling::discover,
+    soctherm::discover,
+    spbm::discover,
+    alarms::discover,
+    tegra_gpu::discover,
+    tegra_memory::discover,
+    memory_controller::discover,
+    nvml::discover,
+    mode_entered::discover,
+    memory::discover,
+    load::discover,
+    pressure::discover,
+    cores::discover,
+    engines::discover,
+    memory_activity::discover,
+    fans::discover,
+    gpu_control::discover,
+    nvmap::discover,
+    swap::discover,
+    rail_meters::discover,
+    device_temperatures::discover,
+    jetson_clocks::discover,
+    software::discover,
 ];
 
 pub(super) const HWMON: &str = "/sys/class/hwmon";

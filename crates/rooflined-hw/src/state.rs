@@ -1,10 +1,8 @@
 //! The state that sources make together: each sets the fields that it reads.
 
-use std::collections::HashSet;
-
 use super::hidden::Hidden;
 use super::modes::{MemoryLimits, ModeRule};
-use super::names::{Named, distinguished};
+use super::names::distinguish;
 use super::rail::Metered;
 use super::throttle::{self, ThrottleReport};
 use super::total::{self, GpuPower};
@@ -78,7 +76,7 @@ impl<'a> StateBuilder<'a> {
         }
     }
 
-    pub fn rails(&mut self, rails: Vec<Metered>) {
+    pub fn rails(&mut self, rails: impl Iterator<Item = Metered>) {
         self.rails.extend(rails);
     }
 
@@ -90,15 +88,10 @@ impl<'a> StateBuilder<'a> {
     pub fn finish(mut self, modes: &ModeRule) -> BoardState {
         let hidden = self.hidden;
         self.state.throttle = hidden.explain(throttle::judge(self.throttle_reports));
-        keep_apart(
-            &mut self.rails,
-            |rail| &rail.rail.name,
-            |_, rail| rail.place.clone(),
-            |rail, name| rail.rail.name = name,
-        );
+        distinguish(&mut self.rails, |rail| &mut rail.rail.name, |_, rail| rail.place.clone());
         // Zones of one source have names of their own already; of several sources those of the first keep theirs.
         if let Reading::Known(zones) = &mut self.state.temperatures {
-            keep_apart(zones, |zone| &zone.name, |index, _| index.to_string(), |zone, name| zone.name = name);
+            distinguish(zones, |zone| &mut zone.name, |index, _| index.to_string());
         }
         let total = total::total(&self.rails, self.gpu_power.as_ref(), modes.chip);
         self.state.total_power = hidden.explain(total);
@@ -119,29 +112,6 @@ pub(super) use detail;
 fn settle<T>(field: &mut Reading<T>, reading: Reading<T>) {
     if field.known().is_none() {
         *field = reading;
-    }
-}
-
-/// Gives sensors of one name a name each.
-fn keep_apart<T>(
-    sensors: &mut [T],
-    name: impl Fn(&T) -> &str,
-    place: impl Fn(usize, &T) -> String,
-    rename: impl Fn(&mut T, String),
-) {
-    let mut seen = HashSet::with_capacity(sensors.len());
-    if sensors.iter().all(|sensor| seen.insert(name(sensor))) {
-        return;
-    }
-    let places: Vec<String> =
-        sensors.iter().enumerate().map(|(index, sensor)| place(index, sensor)).collect();
-    let named: Vec<Named<'_>> =
-        sensors.iter().zip(&places).map(|(sensor, place)| Named { name: name(sensor), place }).collect();
-    let keys = distinguished(&named);
-    for (sensor, key) in sensors.iter_mut().zip(keys) {
-        if let Some(key) = key {
-            rename(sensor, key);
-        }
     }
 }
 

@@ -10,8 +10,7 @@
 //! | NVML's reasons for a lower clock | a thermal or hardware slowdown; a power cap that takes two fifths of the clock |
 //! | GB10's clock under load | below three tenths of the highest with no reason named |
 
-use super::answers::Answers;
-use rooflined_core::board::{Reading, Throttle, parse};
+use rooflined_core::board::{Reading, Throttle};
 
 /// What kind of evidence a source has. Evidence is listed in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,25 +53,6 @@ impl ThrottleReport {
         self.active |= active;
         self.evidence.push(evidence);
     }
-}
-
-/// A file that holds 0 unless something slows a processor down.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Alarm {
-    /// What it is, as evidence names it.
-    pub name: String,
-    pub path: String,
-}
-
-pub(super) fn report(alarms: &[Alarm], answers: &Answers<'_>) -> ThrottleReport {
-    let mut report = ThrottleReport::of(EvidenceKind::State);
-    for alarm in alarms {
-        let state = report.value_of(answers.value(&alarm.path, "a state", parse::unsigned));
-        if let Some(state) = state.filter(|state| *state > 0) {
-            report.add(true, format!("{} is at {state} ({})", alarm.name, alarm.path));
-        }
-    }
-    report
 }
 
 /// Whether the machine is throttled, by all reports together.

@@ -7,9 +7,8 @@
 
 use super::{HWMON, hwmon};
 use crate::SysRoot;
-use crate::answers::{Answers, File};
-use crate::source::{Device, DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::answers::File;
+use crate::source::{Device, DiscoveryContext, Plan, Reader, found};
 use crate::throttle::{EvidenceKind, ThrottleReport};
 use rooflined_core::board::parse;
 
@@ -76,13 +75,6 @@ const BESIDE: [&str; 32] = [
 /// Limits of other drivers that mean danger; the others are often never set.
 const DANGER: [&str; 4] = ["_crit", "_lcrit", "_cap", "_emergency"];
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Alarms {
-    found: Vec<Alarm>,
-    firmware: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
 struct Alarm {
     /// `rpi_volt in0_lcrit`.
     name: String,
@@ -90,33 +82,30 @@ struct Alarm {
     slows: bool,
 }
 
-impl Source for Alarms {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let root = context.root;
-        let awake = context.hwmon.iter().filter(|device| hwmon::is_awake(root, device));
-        let found: Vec<Alarm> = awake.flat_map(|device| of_device(root, device)).collect();
-        let firmware = firmware(root);
-        (!found.is_empty() || firmware.is_some()).then_some(Self { found, firmware })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let root = context.root;
+    let awake = context.hwmon.iter().filter(|device| hwmon::is_awake(root, device));
+    let alarms: Vec<Alarm> = awake.flat_map(|device| of_device(root, device)).collect();
+    let firmware = firmware(root);
+    if alarms.is_empty() && firmware.is_none() {
+        return None;
     }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        let alarms = (!self.found.is_empty()).then(|| format!("{HWMON}/hwmon*/*_alarm"));
-        alarms.into_iter().chain(self.firmware.clone()).map(|files| ("throttle", files)).collect()
+    if !alarms.is_empty() {
+        plan.tell("throttle", format!("{HWMON}/hwmon*/*_alarm"));
     }
-
-    fn files(&self) -> Vec<File> {
-        self.found.iter().map(|alarm| &alarm.path).chain(&self.firmware).map(File::of_driver).collect()
+    if let Some(path) = &firmware {
+        plan.tell("throttle", path);
     }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+    plan.read(alarms.iter().map(|alarm| &alarm.path).chain(&firmware).map(File::of_driver));
+    found(move |answers, state| {
         let mut report = ThrottleReport::of(EvidenceKind::State);
-        for alarm in &self.found {
+        for alarm in &alarms {
             let state = report.value_of(answers.value(&alarm.path, "0 or 1", parse::unsigned));
             if state.is_some_and(|state| state > 0) {
                 report.add(alarm.slows, format!("{} is raised ({})", alarm.name, alarm.path));
             }
         }
-        if let Some(path) = &self.firmware {
+        if let Some(path) = &firmware {
             let bits =
                 answers.value(path, "hexadecimal digits", |text| u64::from_str_radix(text.trim(), 16).ok());
             let bits = report.value_of(bits).unwrap_or(0);
@@ -125,7 +114,7 @@ impl Source for Alarms {
             }
         }
         state.throttle(report);
-    }
+    })
 }
 
 fn of_device(root: &SysRoot, device: &Device) -> Vec<Alarm> {

@@ -1,43 +1,45 @@
 //! Cooling devices that lower a clock. Fans and the like cool without slowing anything down.
 
 use super::THERMAL;
-use crate::SysRoot;
-use crate::answers::{Answers, File};
-use crate::source::Device;
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
-use crate::throttle::{Alarm, report};
+use crate::answers::File;
+use crate::source::{Device, DiscoveryContext, Plan, Reader, found};
+use crate::throttle::{EvidenceKind, ThrottleReport};
+use rooflined_core::board::parse;
 
 /// Those of processors, at 0 unless they slow one down.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cooling {
-    devices: Vec<Alarm>,
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let devices = Device::all(context.root, THERMAL, "cooling_device", "type").into_iter();
+    let found = devices.filter(|device| is_brake(&device.name)).map(|Device { name, dir }| Brake {
+        name: format!("cooling device {name}"),
+        path: format!("{dir}/cur_state"),
+    });
+    brakes(found.collect(), format!("{THERMAL}/cooling_device*/cur_state"), plan)
 }
 
-impl Source for Cooling {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let devices = Device::all(context.root, THERMAL, "cooling_device", "type").into_iter();
-        let devices = devices.filter(|device| is_brake(&device.name));
-        let devices: Vec<Alarm> = devices
-            .map(|Device { name, dir }| Alarm {
-                name: format!("cooling device {name}"),
-                path: format!("{dir}/cur_state"),
-            })
-            .collect();
-        (!devices.is_empty()).then_some(Self { devices })
-    }
+/// A file that holds 0 unless something slows a processor down.
+pub(super) struct Brake {
+    /// What it is, as evidence names it.
+    pub name: String,
+    pub path: String,
+}
 
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        vec![("throttle", format!("{THERMAL}/cooling_device*/cur_state"))]
+/// The source of such files.
+pub(super) fn brakes(brakes: Vec<Brake>, origin: String, plan: &mut Plan) -> Option<Reader> {
+    if brakes.is_empty() {
+        return None;
     }
-
-    fn files(&self) -> Vec<File> {
-        self.devices.iter().map(|device| File::of_driver(&device.path)).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        state.throttle(report(&self.devices, answers));
-    }
+    plan.tell("throttle", origin);
+    plan.read(brakes.iter().map(|brake| File::of_driver(&brake.path)));
+    found(move |answers, state| {
+        let mut report = ThrottleReport::of(EvidenceKind::State);
+        for brake in &brakes {
+            let value = report.value_of(answers.value(&brake.path, "a state", parse::unsigned));
+            if let Some(value) = value.filter(|value| *value > 0) {
+                report.add(true, format!("{} is at {value} ({})", brake.name, brake.path));
+            }
+        }
+        state.throttle(report);
+    })
 }
 
 fn is_brake(name: &str) -> bool {

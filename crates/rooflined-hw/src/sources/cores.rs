@@ -6,23 +6,21 @@
 
 use super::cpufreq::{CPUFREQ, policies};
 use super::online;
+use crate::STAT;
 use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
 use crate::hidden::Hidden;
-use crate::source::{DiscoveryContext, Source};
-use crate::state::{StateBuilder, detail};
-use crate::{STAT, SysRoot};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
+use crate::state::detail;
 use rooflined_core::board::details::Core;
 use rooflined_core::board::parse::{self, CpuTimes};
 use rooflined_core::board::{Reading, parse::details as text};
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cores {
+struct Cores {
     policies: Vec<Policy>,
     last: Vec<(u32, CpuTimes)>,
     hidden: Hidden,
 }
 
-#[derive(Debug, Clone, PartialEq)]
 struct Policy {
     dir: String,
     cpus: Vec<u32>,
@@ -34,40 +32,33 @@ impl Policy {
     }
 }
 
-impl Source for Cores {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let policies = policies(context.root).into_iter().map(|(dir, cpus)| Policy { dir, cpus });
-        Some(Self { policies: policies.collect(), last: Vec::new(), hidden: Hidden::under(context.root) })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let policies = policies(context.root).into_iter().map(|(dir, cpus)| Policy { dir, cpus });
+    let hidden = Hidden::under(context.root);
+    let mut source = Cores { policies: policies.collect(), last: Vec::new(), hidden };
+    if context.root.path(STAT).is_file() {
+        plan.tell("cores", STAT);
     }
-
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
-        let stat = root.path(STAT).is_file().then(|| ("cores", STAT.to_owned()));
-        let policies = (!self.policies.is_empty())
-            .then(|| ("cores", format!("{CPUFREQ}/policy*/scaling_{{min_freq,max_freq,governor}}")));
-        stat.into_iter().chain(policies).collect()
+    if !source.policies.is_empty() {
+        plan.tell("cores", format!("{CPUFREQ}/policy*/scaling_{{min_freq,max_freq,governor}}"));
     }
-
-    fn files(&self) -> Vec<File> {
-        let policies = self.policies.iter().flat_map(|policy| {
-            [
-                File::of_driver(policy.file("scaling_max_freq")),
-                File::of_driver(policy.file("scaling_min_freq")).every(EACH_SECOND),
-                File::of_driver(policy.file("scaling_governor")).every(SOMETIMES),
-            ]
-        });
-        policies.chain(online::files()).collect()
+    for policy in &source.policies {
+        plan.read([
+            File::of_driver(policy.file("scaling_max_freq")),
+            File::of_driver(policy.file("scaling_min_freq")).every(EACH_SECOND),
+            File::of_driver(policy.file("scaling_governor")).every(SOMETIMES),
+        ]);
     }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+    plan.read(online::files());
+    found(move |answers, state| {
         let times = answers.text(STAT).map(text::core_times).unwrap_or_default();
-        let before = std::mem::replace(&mut self.last, times);
-        let online = online::online(answers);
-        let cores = online.map(|online| {
-            let limits: Vec<Limits> = self.policies.iter().map(|policy| policy.read(answers)).collect();
-            online.into_iter().map(|cpu| self.core(cpu, &before, &limits)).collect()
+        let before = std::mem::replace(&mut source.last, times);
+        let cores = online::online(answers).map(|online| {
+            let limits: Vec<Limits> = source.policies.iter().map(|policy| policy.read(answers)).collect();
+            online.into_iter().map(|cpu| source.core(cpu, &before, &limits)).collect()
         });
         detail!(state.cores = cores, None);
-    }
+    })
 }
 
 struct Limits {

@@ -7,8 +7,7 @@
 use super::online;
 use crate::SysRoot;
 use crate::answers::{Answers, File};
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use rooflined_core::board::{Reading, parse};
 use rooflined_core::units::Hertz;
 
@@ -30,15 +29,13 @@ fn none(root: &SysRoot) -> String {
     format!("no {CPUFREQ}/policy*: no cpufreq driver is loaded, or a hypervisor or container hides it")
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cpufreq {
+struct Cpufreq {
     policies: Vec<Policy>,
     /// Why there is no policy.
     none: String,
 }
 
 /// A directory of cpufreq, and the CPUs that share its clock.
-#[derive(Debug, Clone, PartialEq)]
 struct Policy {
     current: String,
     cap: String,
@@ -58,34 +55,24 @@ pub(super) fn policies(root: &SysRoot) -> Vec<(String, Vec<u32>)> {
     policies.collect()
 }
 
-impl Source for Cpufreq {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let policies = policies(context.root).into_iter().map(|(dir, cpus)| Policy {
-            current: format!("{dir}/scaling_cur_freq"),
-            cap: format!("{dir}/scaling_max_freq"),
-            cpus,
-        });
-        Some(Self { policies: policies.collect(), none: none(context.root) })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let policies = policies(context.root).into_iter().map(|(dir, cpus)| Policy {
+        current: format!("{dir}/scaling_cur_freq"),
+        cap: format!("{dir}/scaling_max_freq"),
+        cpus,
+    });
+    let source = Cpufreq { policies: policies.collect(), none: none(context.root) };
+    if !source.policies.is_empty() {
+        plan.tell("cpu_clocks", format!("{CPUFREQ}/policy*/scaling_cur_freq"));
+        plan.tell("cpu_clock_cap", format!("{CPUFREQ}/policy*/scaling_max_freq"));
     }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        if self.policies.is_empty() {
-            return Vec::new();
-        }
-        let of = |file: &str| format!("{CPUFREQ}/policy*/{file}");
-        vec![("cpu_clocks", of("scaling_cur_freq")), ("cpu_clock_cap", of("scaling_max_freq"))]
-    }
-
-    fn files(&self) -> Vec<File> {
-        let current = self.policies.iter().map(|policy| &policy.current);
-        let paths = current.chain(self.policies.iter().map(|policy| &policy.cap));
-        paths.map(File::of_driver).chain(online::files()).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        state.set(|state| &mut state.cpu_clocks, self.clocks(answers));
-        state.set(|state| &mut state.cpu_clock_cap, self.cap(answers));
-    }
+    plan.read(source.policies.iter().map(|policy| File::of_driver(&policy.current)));
+    plan.read(source.policies.iter().map(|policy| File::of_driver(&policy.cap)));
+    plan.read(online::files());
+    found(move |answers, state| {
+        state.set(|state| &mut state.cpu_clocks, source.clocks(answers));
+        state.set(|state| &mut state.cpu_clock_cap, source.cap(answers));
+    })
 }
 
 impl Cpufreq {

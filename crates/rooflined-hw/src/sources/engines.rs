@@ -9,7 +9,7 @@
 use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File, RARELY};
 use crate::names::told_apart;
-use crate::source::{DiscoveryContext, Source};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use crate::state::{StateBuilder, detail};
 use rooflined_core::board::details::Engine;
 use rooflined_core::board::identity::Chip;
@@ -28,17 +28,12 @@ const SECONDS: [(&str, &str); 3] =
 /// More than any Tegra has.
 const MOST: usize = 32;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Engines {
-    is_tegra: bool,
-    /// Why it is none.
-    no_tegra: String,
+struct Engines {
     found: Vec<Found>,
     /// Engines of the chip that no directory was found of.
     others: Vec<&'static str>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
 struct Found {
     name: String,
     dir: String,
@@ -69,50 +64,39 @@ impl Found {
     }
 }
 
-impl Source for Engines {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let Some(chip) = context.chip else {
-            let no_tegra = context.no_tegra.clone();
-            return Some(Self { is_tegra: false, no_tegra, found: Vec::new(), others: Vec::new() });
-        };
-        let mut found: Vec<Found> = in_devfreq(context.root);
-        // What is found without root's rights needs no second look with them.
-        let in_debugfs: Vec<Found> = in_debugfs(context.root)
-            .into_iter()
-            .filter(|engine| !found.iter().any(|known| known.name == engine.name))
-            .collect();
-        found.extend(in_debugfs);
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        found.truncate(MOST);
-        let others = of_chip(chip).iter().copied();
-        let others = others.filter(|name| !found.iter().any(|engine| engine.is(name))).collect();
-        Some(Self { is_tegra: true, no_tegra: String::new(), found, others })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let Some(chip) = context.chip else {
+        let none = format!("no engines with clocks of their own: {}", context.no_tegra);
+        return found(move |_, state| detail!(state.engines = Reading::absent(&none), None));
+    };
+    let mut engines: Vec<Found> = in_devfreq(context.root);
+    // What is found without root's rights needs no second look with them.
+    let in_debugfs: Vec<Found> = in_debugfs(context.root)
+        .into_iter()
+        .filter(|engine| !engines.iter().any(|known| known.name == engine.name))
+        .collect();
+    engines.extend(in_debugfs);
+    engines.sort_by(|a, b| a.name.cmp(&b.name));
+    engines.truncate(MOST);
+    let others = of_chip(chip).iter().copied();
+    let others = others.filter(|name| !engines.iter().any(|engine| engine.is(name))).collect();
+    let source = Engines { found: engines, others };
+    for engine in &source.found {
+        plan.tell("engines", format!("{}/*", if engine.in_debugfs { CLOCKS } else { DEVFREQ }));
+        plan.read([
+            File::of_driver(engine.clock()).every(EACH_SECOND),
+            File::of_driver(engine.on()).every(EACH_SECOND),
+            File::of_driver(engine.cap()).every(RARELY),
+        ]);
     }
+    plan.read(source.closed().map(|path| File::of_driver(path).every(RARELY)));
+    found(move |answers, state| source.read(answers, state))
+}
 
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        let files =
-            |engine: &Found| if engine.in_debugfs { format!("{CLOCKS}/*") } else { format!("{DEVFREQ}/*") };
-        self.found.iter().map(|engine| ("engines", files(engine))).collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        let found = self.found.iter().flat_map(|engine| {
-            [
-                File::of_driver(engine.clock()).every(EACH_SECOND),
-                File::of_driver(engine.on()).every(EACH_SECOND),
-                File::of_driver(engine.cap()).every(RARELY),
-            ]
-        });
-        found.chain(self.closed().map(|path| File::of_driver(path).every(RARELY))).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        if !self.is_tegra {
-            let none = format!("no engines with clocks of their own: {}", self.no_tegra);
-            return detail!(state.engines = Reading::absent(none), None);
-        }
+impl Engines {
+    fn read(&self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let mut engines: Vec<Engine> = self.found.iter().map(|engine| engine.read(answers)).collect();
-        let why = self.closed().next().map(|path| match answers.text(&path) {
+        let why = self.closed().map(|path| match answers.text(&path) {
             // An engine that the clocks list has not is not there; one behind a closed directory may be.
             Err(error @ crate::ReadError::Denied { .. }) => (true, error.to_string()),
             Err(error) => (false, error.to_string()),
@@ -139,18 +123,13 @@ impl Source for Engines {
         } else {
             Reading::Known(engines)
         };
-        let timer = self.found.first().map(Found::clock).or_else(|| self.closed().next());
+        let timer = self.found.first().map(Found::clock).or_else(|| self.closed());
         detail!(state.engines = reading, Some(answers.read_at(&timer.unwrap_or_default())));
     }
-}
 
-impl Engines {
     /// A file that says whether debugfs may be read, where some engine is missing.
-    fn closed(&self) -> impl Iterator<Item = String> + use<> {
-        self.others
-            .first()
-            .map(|engine| format!("{CLOCKS}/{}/clk_rate", engine.to_ascii_lowercase()))
-            .into_iter()
+    fn closed(&self) -> Option<String> {
+        self.others.first().map(|engine| format!("{CLOCKS}/{}/clk_rate", engine.to_ascii_lowercase()))
     }
 }
 

@@ -9,10 +9,9 @@
 //! `tpc_fs_mask` lies beside them and is never read: that powers the GPU on.
 
 use super::tegra_gpu::bases;
-use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File, SOMETIMES};
-use crate::source::{DiscoveryContext, Source};
-use crate::state::{StateBuilder, detail};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
+use crate::state::detail;
 use rooflined_core::board::details::GpuControl;
 use rooflined_core::board::{Reading, parse, parse::details as text};
 use rooflined_core::units::Seconds;
@@ -22,73 +21,47 @@ const CHANGING: [&str; 3] = ["is_railgated", "gpu_powered_on", "power/runtime_st
 const SETTINGS: [&str; 5] =
     ["railgate_enable", "railgate_delay", "enable_3d_scaling", "golden_img_status", "power/control"];
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct GpuPower {
-    devfreq: Option<String>,
-    /// Why it is missing.
-    none: String,
+struct GpuPower {
     /// Files found, by name.
     found: Vec<(&'static str, String)>,
 }
 
-impl Source for GpuPower {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        if context.chip.is_none() {
-            let none = format!("how a GPU's clock is governed is read on Tegras only: {}", context.no_tegra);
-            return Some(Self { devfreq: None, none, found: Vec::new() });
-        }
-        let devfreq = context.gpu.as_ref().map(|gpu| gpu.dir.clone());
-        let bases = bases(context.root, devfreq.as_deref());
-        let first = |file: &'static str| {
-            let mut paths = bases.iter().map(|base| format!("{base}/{file}"));
-            Some((file, paths.find(|path| context.has(path))?))
-        };
-        let none =
-            "no devfreq device of a GPU in /sys/class/devfreq, so nothing shows how its clock is governed"
-                .into();
-        let found = CHANGING.into_iter().chain(SETTINGS).filter_map(first).collect();
-        Some(Self { devfreq, none, found })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let none = match (context.chip, &context.gpu) {
+        (None, _) => format!("how a GPU's clock is governed is read on Tegras only: {}", context.no_tegra),
+        _ => "no devfreq device of a GPU in /sys/class/devfreq, so nothing shows how its clock is governed"
+            .into(),
+    };
+    let (Some(_), Some(gpu)) = (context.chip, &context.gpu) else {
+        return found(move |_, state| detail!(state.gpu_control = Reading::absent(&none), None));
+    };
+    let bases = bases(context.root, Some(&gpu.dir));
+    let first = |file: &'static str| {
+        let mut paths = bases.iter().map(|base| format!("{base}/{file}"));
+        Some((file, paths.find(|path| context.has(path))?))
+    };
+    let source = GpuPower { found: CHANGING.into_iter().chain(SETTINGS).filter_map(first).collect() };
+    let (governor, min_clock) = (format!("{}/governor", gpu.dir), format!("{}/min_freq", gpu.dir));
+    plan.tell("gpu_control", &gpu.dir);
+    plan.read([File::of_driver(&governor).every(SOMETIMES), File::of_driver(&min_clock).every(EACH_SECOND)]);
+    for (name, path) in &source.found {
+        plan.tell("gpu_control", path.trim_end_matches(name).trim_end_matches('/'));
+        let every = if CHANGING.contains(name) { EACH_SECOND } else { SOMETIMES };
+        plan.read([File::of_driver(path).every(every)]);
     }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        let dir =
-            |(name, path): &(&str, String)| path.trim_end_matches(name).trim_end_matches('/').to_owned();
-        let dirs = self.devfreq.iter().cloned().chain(self.found.iter().map(dir));
-        dirs.map(|dir| ("gpu_control", dir)).collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        let devfreq = self.devfreq.iter().flat_map(|dir| {
-            [
-                File::of_driver(format!("{dir}/governor")).every(SOMETIMES),
-                File::of_driver(format!("{dir}/min_freq")).every(EACH_SECOND),
-            ]
-        });
-        let found = self.found.iter().map(|(name, path)| {
-            File::of_driver(path).every(if CHANGING.contains(name) { EACH_SECOND } else { SOMETIMES })
-        });
-        devfreq.chain(found).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        let Some(dir) = &self.devfreq else {
-            return detail!(state.gpu_control = Reading::absent(&self.none), None);
-        };
+    found(move |answers, state| {
         let control = GpuControl {
-            governor: answers.value(&format!("{dir}/governor"), "a governor", text::word),
-            min_clock: answers.value(&format!("{dir}/min_freq"), "a clock in Hz", parse::hertz),
-            railgate_enabled: self.value(answers, "railgate_enable", "0 or 1", text::switch),
-            railgate_delay: self.value(answers, "railgate_delay", "milliseconds", milliseconds),
-            railgated: self.railgated(answers),
-            power_control: self.value(answers, "power/control", "auto or on", text::word),
-            scaling_3d: self.value(answers, "enable_3d_scaling", "0 or 1", text::switch),
-            mask_fixed: self.value(answers, "golden_img_status", "0 or 1", text::switch),
+            governor: answers.value(&governor, "a governor", text::word),
+            min_clock: answers.value(&min_clock, "a clock in Hz", parse::hertz),
+            railgate_enabled: source.value(answers, "railgate_enable", "0 or 1", text::switch),
+            railgate_delay: source.value(answers, "railgate_delay", "milliseconds", milliseconds),
+            railgated: source.railgated(answers),
+            power_control: source.value(answers, "power/control", "auto or on", text::word),
+            scaling_3d: source.value(answers, "enable_3d_scaling", "0 or 1", text::switch),
+            mask_fixed: source.value(answers, "golden_img_status", "0 or 1", text::switch),
         };
-        detail!(
-            state.gpu_control = Reading::Known(control),
-            Some(answers.read_at(&format!("{dir}/min_freq")))
-        );
-    }
+        detail!(state.gpu_control = Reading::Known(control), Some(answers.read_at(&min_clock)));
+    })
 }
 
 impl GpuPower {

@@ -1,37 +1,15 @@
 //! Power sensors and energy counters of hwmon, but for the INA3221 of Jetsons.
 
-use super::HWMON;
+use super::{HWMON, rails};
 use crate::SysRoot;
-use crate::answers::{Answers, File};
 use crate::ask::ask;
-use crate::rail::{self, Counter, Meter};
-use crate::source::{Device, DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::rail::{Counter, Meter};
+use crate::source::{Device, DiscoveryContext, Plan, Reader};
 use crate::total::AMD_APU;
 
 /// Every file of hwmon that tells power or energy.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Hwmon {
-    meters: Vec<Meter>,
-}
-
-impl Source for Hwmon {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let meters = meters(context.root);
-        (!meters.is_empty()).then_some(Self { meters })
-    }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        rail::origin(&self.meters, &[HWMON])
-    }
-
-    fn files(&self) -> Vec<File> {
-        rail::files(&self.meters)
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        state.rails(rail::read(&mut self.meters, answers));
-    }
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    rails::discovered(meters(context.root), &[HWMON], plan)
 }
 
 /// A sensor before its labels are known.

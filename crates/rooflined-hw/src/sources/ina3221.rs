@@ -7,39 +7,17 @@
 //!
 //! Channels 4 to 7 of hwmon are shunt voltages and their sum. A channel labelled `NC` is not connected. Currents have a sign.
 
-use super::{HWMON, hwmon};
+use super::{HWMON, hwmon, rails};
 use crate::SysRoot;
-use crate::answers::{Answers, File};
 use crate::ask::ask;
-use crate::rail::{self, Counter, Meter};
-use crate::source::{Device, DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::rail::{Counter, Meter};
+use crate::source::{Device, DiscoveryContext, Plan, Reader};
 
 const I2C: &str = "/sys/bus/i2c/drivers";
 const DRIVERS: [&str; 2] = ["/sys/bus/i2c/drivers/ina3221", "/sys/bus/i2c/drivers/ina3221x"];
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Ina3221 {
-    meters: Vec<Meter>,
-}
-
-impl Source for Ina3221 {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let meters = meters(context.root, &context.hwmon);
-        (!meters.is_empty()).then_some(Self { meters })
-    }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        rail::origin(&self.meters, &[I2C, HWMON])
-    }
-
-    fn files(&self) -> Vec<File> {
-        rail::files(&self.meters)
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        state.rails(rail::read(&mut self.meters, answers));
-    }
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    rails::discovered(meters(context.root, &context.hwmon), &[I2C, HWMON], plan)
 }
 
 /// One channel before its label is known.

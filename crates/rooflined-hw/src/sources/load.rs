@@ -2,38 +2,22 @@
 
 use super::online;
 use crate::STAT;
-use crate::SysRoot;
-use crate::answers::{Answers, File};
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::answers::File;
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use rooflined_core::board::parse::{self, CpuTimes};
 use rooflined_core::board::{Load, Reading};
 
 const LOADAVG: &str = "/proc/loadavg";
 
-/// The load average, and the CPU times of the sample before.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct LoadAverage {
-    last: Option<CpuTimes>,
-}
-
-impl Source for LoadAverage {
-    fn discover(_: &DiscoveryContext<'_>) -> Option<Self> {
-        Some(Self { last: None })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    if context.root.path(LOADAVG).is_file() {
+        plan.tell("load", format!("{LOADAVG}, {STAT}"));
     }
-
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
-        let exists = root.path(LOADAVG).is_file();
-        exists.then(|| ("load", format!("{LOADAVG}, {STAT}"))).into_iter().collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        vec![File::of_kernel(LOADAVG), online::stat()]
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+    plan.read([File::of_kernel(LOADAVG), online::stat()]);
+    let mut last: Option<CpuTimes> = None;
+    found(move |answers, state| {
         let times = answers.text(STAT).ok().and_then(parse::cpu_times);
-        let before = std::mem::replace(&mut self.last, times);
+        let before = std::mem::replace(&mut last, times);
         let ratios = times.zip(before).and_then(|(now, before)| now.ratios_since(&before));
         let load: Reading<Load> =
             answers.value(LOADAVG, "a load average", parse::load_average).map(|average_1m| Load {
@@ -42,5 +26,5 @@ impl Source for LoadAverage {
                 steal_ratio: ratios.map(|(_, steal)| steal),
             });
         state.set(|state| &mut state.load, load);
-    }
+    })
 }

@@ -1,47 +1,30 @@
 //! Usable memory: that of the machine, or what a control group leaves of it.
 
-use crate::SysRoot;
-use crate::answers::{Answers, File};
+use crate::answers::File;
 use crate::cgroup::{self, MemoryLevel};
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use rooflined_core::board::{Memory, parse};
 use rooflined_core::units::Bytes;
 
 pub(crate) const MEMINFO: &str = "/proc/meminfo";
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct MemInfo {
-    levels: Vec<MemoryLevel>,
-}
-
-impl Source for MemInfo {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        Some(Self { levels: context.limits.memory.clone() })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    if context.root.path(MEMINFO).is_file() {
+        plan.tell("memory", MEMINFO);
     }
-
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
-        let exists = root.path(MEMINFO).is_file().then(|| MEMINFO.to_owned());
-        let limits = self.levels.iter().flat_map(|level| &level.limits).cloned();
-        exists.into_iter().chain(limits).map(|file| ("memory", file)).collect()
+    plan.read([File::of_kernel(MEMINFO)]);
+    let levels = context.limits.memory.clone();
+    for level in &levels {
+        for limit in &level.limits {
+            plan.tell("memory", limit);
+        }
+        plan.read(level.limits.iter().chain([&level.usage, &level.stat]).map(File::of_kernel));
     }
-
-    fn files(&self) -> Vec<File> {
-        let levels =
-            self.levels.iter().flat_map(|level| level.limits.iter().chain([&level.usage, &level.stat]));
-        std::iter::once(File::of_kernel(MEMINFO)).chain(levels.map(File::of_kernel)).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+    found(move |answers, state| {
         let memory = answers.value(MEMINFO, "MemTotal", parse::meminfo);
-        state.set(
-            |state| &mut state.memory,
-            memory.map(|memory| {
-                let text = |path: &String| answers.text(path).ok();
-                limited(&self.levels, memory, |path| text(path).map(str::to_owned))
-            }),
-        );
-    }
+        let text = |path: &String| answers.text(path).ok().map(str::to_owned);
+        state.set(|state| &mut state.memory, memory.map(|memory| limited(&levels, memory, text)));
+    })
 }
 
 /// What of the machine's memory every level leaves to this process.

@@ -8,11 +8,10 @@
 //! Other chips and releases have counters of another unit, which nobody has published: releases that count in kHz have
 //! `nvpmodel_clk_cap`.
 
-use crate::SysRoot;
-use crate::answers::{Answers, EACH_SECOND, File};
+use crate::answers::{EACH_SECOND, File};
 use crate::emc::BPMP_EMC;
-use crate::source::{DiscoveryContext, Source};
-use crate::state::{StateBuilder, detail};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
+use crate::state::detail;
 use rooflined_core::board::identity::Chip;
 use rooflined_core::board::{Reading, parse};
 use rooflined_core::units::Hertz;
@@ -26,42 +25,21 @@ const MOST: f64 = 1.1;
 const OTHERS: [&str; 2] =
     ["/sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity", "/sys/kernel/actmon_avg_activity/mc_all"];
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct MemoryActivity {
-    is_tegra: bool,
-    /// Why it is none.
-    no_tegra: String,
-    /// Chip and release are those whose counter is in kHz.
-    is_known: bool,
-    other: Option<&'static str>,
-}
-
-impl Source for MemoryActivity {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let other = OTHERS.into_iter().find(|path| context.has(path));
-        let is_known = context.chip == Some(Chip::Tegra234) && context.has(RELEASE);
-        Some(Self { is_tegra: context.chip.is_some(), no_tegra: context.no_tegra.clone(), is_known, other })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let Some(chip) = context.chip else {
+        let none = format!("no monitor of the memory's activity: {}", context.no_tegra);
+        return found(move |_, state| detail!(state.emc_utilisation = Reading::absent(&none), None));
+    };
+    let other = OTHERS.into_iter().find(|path| context.has(path));
+    // Chip and release are those whose counter is in kHz.
+    let is_known = chip == Chip::Tegra234 && context.has(RELEASE);
+    if is_known && context.root.path(MONITOR).is_file() {
+        plan.tell("emc_utilisation", format!("{MONITOR}, {BPMP_EMC}/rate"));
     }
-
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
-        let there = self.is_known && root.path(MONITOR).is_file();
-        there.then(|| ("emc_utilisation", format!("{MONITOR}, {BPMP_EMC}/rate"))).into_iter().collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        if !self.is_tegra {
-            return Vec::new();
-        }
-        vec![File::of_driver(MONITOR).every(EACH_SECOND), File::of_driver(format!("{BPMP_EMC}/rate"))]
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        if !self.is_tegra {
-            let none = format!("no monitor of the memory's activity: {}", self.no_tegra);
-            return detail!(state.emc_utilisation = Reading::absent(none), None);
-        }
+    plan.read([File::of_driver(MONITOR).every(EACH_SECOND), File::of_driver(format!("{BPMP_EMC}/rate"))]);
+    found(move |answers, state| {
         let reading = match answers.value(MONITOR, "a count in kHz", parse::unsigned) {
-            Reading::Known(_) if !self.is_known => {
+            Reading::Known(_) if !is_known => {
                 Reading::absent(format!("the unit of {MONITOR} is known of Orin with {RELEASE} alone"))
             }
             Reading::Known(busy) => {
@@ -70,14 +48,14 @@ impl Source for MemoryActivity {
                     unknown => unknown.map(Hertz::get),
                 }
             }
-            Reading::Absent { reason } => Reading::absent(match self.other {
+            Reading::Absent { reason } => Reading::absent(match other {
                 Some(other) => format!("{reason}; the unit of {other} is not known"),
                 None => reason,
             }),
             Reading::Failed { reason } => Reading::failed(reason),
         };
         detail!(state.emc_utilisation = reading, Some(answers.read_at(MONITOR)));
-    }
+    })
 }
 
 fn part(busy: f64) -> Reading<f64> {

@@ -1,11 +1,10 @@
 //! What NVML tells of the GPU. On a Tegra devfreq and the rails know better, so only the load and the reasons for a
 //! lower clock are taken.
 
-use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::identity::mig_instances;
 use crate::nvml::{Nvml, Sample};
-use crate::source::{DiscoveryContext, Source};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use crate::state::{StateBuilder, detail};
 use crate::throttle::{EvidenceKind, ThrottleReport};
 use crate::total::GpuPower;
@@ -42,8 +41,7 @@ const REASONS: [(u64, &str, bool); 5] = [
 ];
 
 /// The first GPU of the library, or of its files.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct NvmlGpu {
+struct NvmlGpu {
     nvml: Nvml,
     /// The GPU is that of a Tegra, whose other values devfreq has.
     beside_devfreq: bool,
@@ -55,34 +53,29 @@ pub(super) struct NvmlGpu {
     starved_since: Option<Seconds>,
 }
 
-impl Source for NvmlGpu {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        Some(Self {
-            nvml: context.nvml.clone()?,
-            beside_devfreq: context.chip.is_some(),
-            instances: mig_instances(context.root),
-            nominal: context.nominal.clone(),
-            starved_below: context.starved_below,
-            starved_since: None,
-        })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let mut source = NvmlGpu {
+        nvml: context.nvml.clone()?,
+        beside_devfreq: context.chip.is_some(),
+        instances: mig_instances(context.root),
+        nominal: context.nominal.clone(),
+        starved_below: context.starved_below,
+        starved_since: None,
+    };
+    match &source.nvml {
+        Nvml::Library(_) => plan.tell("gpu_processes", "NVML"),
+        Nvml::Files { dir } => {
+            let processes = format!("{dir}/processes");
+            if context.root.path(&processes).is_file() {
+                plan.tell("gpu_processes", processes);
+            }
+        }
     }
+    plan.read(source.nvml.paths().map(File::of_driver));
+    found(move |answers, state| source.read(answers, state))
+}
 
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
-        let source = match &self.nvml {
-            Nvml::Library(_) => Some("NVML".to_owned()),
-            Nvml::Files { dir } => Some(format!("{dir}/processes")).filter(|path| root.path(path).is_file()),
-        };
-        source.map(|source| ("gpu_processes", source)).into_iter().collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        self.nvml.paths().map(File::of_driver).collect()
-    }
-
-    fn begin(&self) {
-        self.nvml.begin();
-    }
-
+impl NvmlGpu {
     fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let mut sample = self.nvml.finish(answers);
         if let Reading::Absent { .. } = sample.load
@@ -101,9 +94,7 @@ impl Source for NvmlGpu {
             self.all(sample, answers.now(), state);
         }
     }
-}
 
-impl NvmlGpu {
     fn all(&self, sample: Sample, now: Seconds, state: &mut StateBuilder<'_>) {
         let nominal = self.nominal.as_ref();
         state.set(|state| &mut state.gpu_clock, sample.clock);
@@ -158,9 +149,7 @@ impl NvmlGpu {
         }
         report
     }
-}
 
-impl NvmlGpu {
     /// The clock of a busy GPU that is far below its data sheet's.
     fn held_down(&self, sample: &Sample) -> Option<Hertz> {
         let (clock, stated) = (*sample.clock.known()?, self.nominal.as_ref()?.gpu_clock);

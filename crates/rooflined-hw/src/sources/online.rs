@@ -1,41 +1,24 @@
 //! The logical CPUs online. A damaged or missing list is made up for by /proc/stat.
 
-use crate::SysRoot;
 use crate::answers::{Answers, File};
-use crate::cgroup::Limits;
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use crate::{ONLINE, STAT, parsed};
 use rooflined_core::board::{Reading, parse};
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Online {
-    limits: Limits,
-}
-
-impl Source for Online {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        Some(Self { limits: context.limits.clone() })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    if context.root.path(ONLINE).is_file() {
+        plan.tell("cores_online", ONLINE);
     }
-
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
-        let exists = root.path(ONLINE).is_file();
-        exists.then(|| ("cores_online", ONLINE.into())).into_iter().collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        files().into()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+    plan.read(files());
+    let limits = context.limits.clone();
+    found(move |answers, state| {
         let count = |cpus: &[u32]| u32::try_from(cpus.len()).unwrap_or(u32::MAX);
         let online = online(answers);
         // Files that are virtualised say nothing of the machine.
-        state.machine_cores =
-            online.known().filter(|cpus| !self.limits.renumbers(cpus)).map(|cpus| count(cpus));
-        let granted = online.map(|cpus| self.limits.granted(count(&self.limits.allowed(cpus))));
+        state.machine_cores = online.known().filter(|cpus| !limits.renumbers(cpus)).map(|cpus| count(cpus));
+        let granted = online.map(|cpus| limits.granted(count(&limits.allowed(cpus))));
         state.set(|state| &mut state.cores_online, granted);
-    }
+    })
 }
 
 /// The files that [`online`] needs.

@@ -1,38 +1,17 @@
 //! Energy counters behind powercap: RAPL of processors.
 
+use super::rails;
 use crate::SysRoot;
-use crate::answers::{Answers, File};
 use crate::ask::ask;
-use crate::rail::{self, Counter, Meter};
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::rail::{Counter, Meter};
+use crate::source::{DiscoveryContext, Plan, Reader};
 
 const POWERCAP: &str = "/sys/class/powercap";
 /// Running average power limit counters are renewed about every millisecond (Intel SDM volume 3, 16.10.1).
 const RAPL_UPDATE_MS: u64 = 1;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Powercap {
-    meters: Vec<Meter>,
-}
-
-impl Source for Powercap {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let meters = meters(context.root);
-        (!meters.is_empty()).then_some(Self { meters })
-    }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        rail::origin(&self.meters, &[POWERCAP])
-    }
-
-    fn files(&self) -> Vec<File> {
-        rail::files(&self.meters)
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        state.rails(rail::read(&mut self.meters, answers));
-    }
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    rails::discovered(meters(context.root), &[POWERCAP], plan)
 }
 
 fn meters(root: &SysRoot) -> Vec<Meter> {

@@ -6,12 +6,11 @@
 //! ```
 
 use super::{hwmon, ina3221};
-use crate::SysRoot;
 use crate::answers::{Answers, EACH_SECOND, File, RARELY, SOMETIMES};
 use crate::ask::ask;
 use crate::names::distinguish;
-use crate::source::{DiscoveryContext, Source};
-use crate::state::{StateBuilder, detail};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
+use crate::state::detail;
 use rooflined_core::board::details::RailMeter;
 use rooflined_core::board::{Reading, parse, parse::details as text};
 
@@ -20,12 +19,6 @@ const SINGLE: [&str; 5] = ["ina219", "ina226", "ina237", "ina238", "ina260"];
 /// More than any board carries, in mV and mA.
 const LARGEST_MILLI: u64 = 1_000_000;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct RailMeters {
-    channels: Vec<Channel>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
 struct Channel {
     name: String,
     /// What tells it from others of its name: the same as of the rail whose power it is.
@@ -46,71 +39,60 @@ impl Channel {
     }
 }
 
-impl Source for RailMeters {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let mut seen: Vec<String> = Vec::new();
-        let mut dirs: Vec<(String, String, u32)> = Vec::new();
-        for dir in ina3221::hwmon_dirs(context.root, &context.hwmon) {
-            // The same device is reached through its driver and through the class.
-            let device = dir.rsplit('/').next().unwrap_or_default().to_owned();
-            if !seen.contains(&device) {
-                seen.push(device);
-                dirs.push((dir, "ina3221".to_owned(), 3));
-            }
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let channels = channels(context);
+    for channel in &channels {
+        plan.tell("rail_meters", &channel.dir);
+        for file in [channel.file("in", "input"), channel.file("curr", "input")] {
+            let file = File::of_driver(file);
+            plan.read([if channel.is_read { file } else { file.every(EACH_SECOND) }]);
         }
-        let single = context.hwmon.iter().filter(|device| SINGLE.contains(&device.name.as_str()));
-        dirs.extend(single.map(|device| (device.dir.clone(), device.name.clone(), 1)));
-        let channels: Vec<Channel> = dirs
-            .into_iter()
-            .flat_map(|(dir, device, count)| {
-                (1..=count).filter_map(move |number| channel(context, &dir, &device, number, count))
-            })
-            .collect();
-        let labels = |channel: &Channel| [channel.file("in", "label"), format!("{}/label", channel.dir)];
-        let texts = ask(context.root, channels.iter().flat_map(labels));
-        let named = channels.into_iter().filter_map(|channel| {
-            let label = labels(&channel).iter().find_map(|file| texts.label(file));
-            let name = label.unwrap_or_else(|| channel.name.clone());
-            (name != "NC").then_some(Channel { name, ..channel })
-        });
-        let mut channels: Vec<Channel> = named.collect();
-        distinguish(&mut channels, |channel| (&mut channel.name, &channel.place));
-        Some(Self { channels })
-    }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        self.channels.iter().map(|channel| ("rail_meters", channel.dir.clone())).collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        let mut files = Vec::new();
-        for channel in &self.channels {
-            for file in [channel.file("in", "input"), channel.file("curr", "input")] {
-                let file = File::of_driver(file);
-                files.push(if channel.is_read { file } else { file.every(EACH_SECOND) });
-            }
-            let limits = [("max", channel.has_max), ("crit", channel.has_crit)];
-            let limits =
-                limits.into_iter().filter(|(_, there)| *there).map(|(what, _)| channel.file("curr", what));
-            files.extend(limits.map(|path| File::of_driver(path).every(RARELY)));
-            files.extend(channel.alarms.iter().map(|path| File::of_driver(path).every(SOMETIMES)));
+        for (what, there) in [("max", channel.has_max), ("crit", channel.has_crit)] {
+            plan.read(there.then(|| File::of_driver(channel.file("curr", what)).every(RARELY)));
         }
-        files
+        plan.read(channel.alarms.iter().map(|path| File::of_driver(path).every(SOMETIMES)));
     }
+    found(move |answers, state| {
+        let reading = if channels.is_empty() {
+            Reading::absent(
+                "no meter of volts and amperes: neither an INA3221 nor an INA238 and the like in /sys/class/hwmon",
+            )
+        } else {
+            Reading::Known(channels.iter().map(|channel| channel.read(answers)).collect())
+        };
+        detail!(state.rail_meters = reading, None);
+    })
+}
 
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        let meters: Vec<RailMeter> = self.channels.iter().map(|channel| channel.read(answers)).collect();
-        detail!(
-            state.rail_meters = if meters.is_empty() {
-                Reading::absent(
-                    "no meter of volts and amperes: neither an INA3221 nor an INA238 and the like in /sys/class/hwmon",
-                )
-            } else {
-                Reading::Known(meters)
-            },
-            None
-        );
+fn channels(context: &DiscoveryContext<'_>) -> Vec<Channel> {
+    let mut seen: Vec<String> = Vec::new();
+    let mut dirs: Vec<(String, String, u32)> = Vec::new();
+    for dir in ina3221::hwmon_dirs(context.root, &context.hwmon) {
+        // The same device is reached through its driver and through the class.
+        let device = dir.rsplit('/').next().unwrap_or_default().to_owned();
+        if !seen.contains(&device) {
+            seen.push(device);
+            dirs.push((dir, "ina3221".to_owned(), 3));
+        }
     }
+    let single = context.hwmon.iter().filter(|device| SINGLE.contains(&device.name.as_str()));
+    dirs.extend(single.map(|device| (device.dir.clone(), device.name.clone(), 1)));
+    let channels: Vec<Channel> = dirs
+        .into_iter()
+        .flat_map(|(dir, device, count)| {
+            (1..=count).filter_map(move |number| channel(context, &dir, &device, number, count))
+        })
+        .collect();
+    let labels = |channel: &Channel| [channel.file("in", "label"), format!("{}/label", channel.dir)];
+    let texts = ask(context.root, channels.iter().flat_map(labels));
+    let named = channels.into_iter().filter_map(|channel| {
+        let label = labels(&channel).iter().find_map(|file| texts.label(file));
+        let name = label.unwrap_or_else(|| channel.name.clone());
+        (name != "NC").then_some(Channel { name, ..channel })
+    });
+    let mut channels: Vec<Channel> = named.collect();
+    distinguish(&mut channels, |channel| &mut channel.name, |_, channel| channel.place.clone());
+    channels
 }
 
 /// A channel with a voltage and a current, called as the rail whose power it is where no label names it.

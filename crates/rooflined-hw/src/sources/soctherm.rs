@@ -1,10 +1,8 @@
 //! Jetson's counters of over-current events.
 
 use super::HWMON;
-use crate::SysRoot;
-use crate::answers::{Answers, File};
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::answers::File;
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use crate::throttle::{EvidenceKind, ThrottleReport};
 use rooflined_core::board::parse;
 use rooflined_core::units::Seconds;
@@ -12,12 +10,6 @@ use rooflined_core::units::Seconds;
 /// Events of one millisecond each. Boards without a power cap have up to thirty in a second while all is well.
 const NORMAL_OC3_PER_S: f64 = 30.0;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Soctherm {
-    counters: Vec<Counter>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
 struct Counter {
     path: String,
     /// 1, 2 or 3: under-voltage, average or instantaneous over-current.
@@ -26,32 +18,25 @@ struct Counter {
     last: Option<(u64, Seconds)>,
 }
 
-impl Source for Soctherm {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let devices = context.hwmon.iter().filter(|device| device.name == "soctherm_oc");
-        let counters = devices.flat_map(|device| {
-            (1..=3).map(|number| Counter {
-                path: format!("{}/oc{number}_event_cnt", device.dir),
-                number,
-                last: None,
-            })
-        });
-        let counters: Vec<Counter> = counters.filter(|counter| context.has(&counter.path)).collect();
-        (!counters.is_empty()).then_some(Self { counters })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let devices = context.hwmon.iter().filter(|device| device.name == "soctherm_oc");
+    let counters = devices.flat_map(|device| {
+        (1..=3).map(|number| Counter {
+            path: format!("{}/oc{number}_event_cnt", device.dir),
+            number,
+            last: None,
+        })
+    });
+    let mut counters: Vec<Counter> = counters.filter(|counter| context.has(&counter.path)).collect();
+    if counters.is_empty() {
+        return None;
     }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        vec![("throttle", format!("{HWMON}/hwmon*/oc*_event_cnt"))]
-    }
-
-    fn files(&self) -> Vec<File> {
-        self.counters.iter().map(|counter| File::of_driver(&counter.path)).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+    plan.tell("throttle", format!("{HWMON}/hwmon*/oc*_event_cnt"));
+    plan.read(counters.iter().map(|counter| File::of_driver(&counter.path)));
+    found(move |answers, state| {
         let mut report = ThrottleReport::of(EvidenceKind::Event);
         let now = answers.now();
-        for counter in &mut self.counters {
+        for counter in &mut counters {
             let count = report.value_of(answers.value(&counter.path, "a count", parse::unsigned));
             let Some(count) = count else { continue };
             let Some((before, at)) = counter.last.replace((count, now)) else { continue };
@@ -62,7 +47,7 @@ impl Source for Soctherm {
             }
         }
         state.throttle(report);
-    }
+    })
 }
 
 fn events(counter: &Counter, grown: u64, time: Seconds) -> (bool, String) {

@@ -6,9 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::OFlags;
 
-use crate::answers::{Answers, File};
-use crate::source::{DiscoveryContext, Source};
-use crate::state::{StateBuilder, detail};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
+use crate::state::detail;
 use crate::{SysRoot, excerpt, parsed};
 use rooflined_core::board::identity::l4t_release;
 use rooflined_core::board::{Reading, jetpack, parse::details as text};
@@ -23,38 +22,22 @@ const TENSORRT: [&str; 4] = ["libnvinfer10", "libnvinfer8", "libnvinfer7", "tens
 /// The file of a desktop with every package has ten megabytes.
 const LARGEST: u64 = 64 << 20;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Software {
-    jetpack: Reading<String>,
-    cuda: Reading<String>,
-    tensorrt: Reading<String>,
-}
-
-impl Source for Software {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let root = context.root;
-        Some(Self { jetpack: of_release(root), cuda: of_cuda(root), tensorrt: of_tensorrt(root) })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let root = context.root;
+    let (jetpack, cuda, tensorrt) = (of_release(root), of_cuda(root), of_tensorrt(root));
+    let cuda_file = if root.path(&root.resolve(CUDA)).exists() { CUDA } else { OLD_CUDA };
+    for (field, version, path) in
+        [("jetpack", &jetpack, RELEASE), ("cuda", &cuda, cuda_file), ("tensorrt", &tensorrt, DPKG)]
+    {
+        if version.known().is_some() {
+            plan.tell(field, path);
+        }
     }
-
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
-        let fields = [
-            ("jetpack", &self.jetpack, RELEASE),
-            ("cuda", &self.cuda, if root.path(&root.resolve(CUDA)).exists() { CUDA } else { OLD_CUDA }),
-            ("tensorrt", &self.tensorrt, DPKG),
-        ];
-        let known = fields.into_iter().filter(|(_, reading, _)| reading.known().is_some());
-        known.map(|(field, _, path)| (field, path.to_owned())).collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        Vec::new()
-    }
-
-    fn read(&mut self, _: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        detail!(state.jetpack = self.jetpack.clone(), None);
-        detail!(state.cuda = self.cuda.clone(), None);
-        detail!(state.tensorrt = self.tensorrt.clone(), None);
-    }
+    found(move |_, state| {
+        detail!(state.jetpack = jetpack.clone(), None);
+        detail!(state.cuda = cuda.clone(), None);
+        detail!(state.tensorrt = tensorrt.clone(), None);
+    })
 }
 
 fn of_release(root: &SysRoot) -> Reading<String> {

@@ -4,10 +4,10 @@
 //! /proc/swaps  /sys/block/zramN/mm_stat (bytes)  /proc/buddyinfo (blocks by powers of two of pages)
 //! ```
 
+use crate::ReadError;
 use crate::answers::{Answers, File, SOMETIMES};
-use crate::source::{DiscoveryContext, Source};
-use crate::state::{StateBuilder, detail};
-use crate::{ReadError, SysRoot};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
+use crate::state::detail;
 use rooflined_core::board::details::Zram;
 use rooflined_core::board::{Reading, parse::details as text};
 
@@ -16,39 +16,29 @@ const BUDDYINFO: &str = "/proc/buddyinfo";
 /// One for each CPU as Jetsons set them up; they may come after this program.
 const MOST_ZRAM: u32 = 16;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Swap;
-
 fn mm_stat(number: u32) -> String {
     format!("/sys/block/zram{number}/mm_stat")
 }
 
-impl Source for Swap {
-    fn discover(_: &DiscoveryContext<'_>) -> Option<Self> {
-        Some(Self)
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    for (field, path) in [("swap", SWAPS), ("free_blocks", BUDDYINFO)] {
+        if context.root.path(path).is_file() {
+            plan.tell(field, path);
+        }
     }
-
-    fn origins(&self, root: &SysRoot) -> Vec<(&'static str, String)> {
-        let files = [("swap", SWAPS.to_owned()), ("free_blocks", BUDDYINFO.to_owned())];
-        let files = files.into_iter().filter(|(_, path)| root.path(path).is_file());
-        let zram = root.path(&mm_stat(0)).exists().then(|| ("zram", "/sys/block/zram*/mm_stat".to_owned()));
-        files.chain(zram).collect()
+    if context.root.path(&mm_stat(0)).exists() {
+        plan.tell("zram", "/sys/block/zram*/mm_stat");
     }
-
-    fn files(&self) -> Vec<File> {
-        let zram = (0..MOST_ZRAM).map(mm_stat);
-        let files = [SWAPS.to_owned(), BUDDYINFO.to_owned()].into_iter().chain(zram);
-        files.map(|path| File::of_driver(path).limited(16 << 10).every(SOMETIMES)).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+    let files = [SWAPS.to_owned(), BUDDYINFO.to_owned()].into_iter().chain((0..MOST_ZRAM).map(mm_stat));
+    plan.read(files.map(|path| File::of_driver(path).limited(16 << 10).every(SOMETIMES)));
+    found(|answers, state| {
         let swap = answers.value(SWAPS, "Filename Type Size Used Priority", text::swaps);
         let page = rustix::param::page_size() as u64;
         let blocks = answers.value(BUDDYINFO, "free blocks of each zone", |text| text::buddyinfo(text, page));
         detail!(state.swap = swap, Some(answers.read_at(SWAPS)));
         detail!(state.zram = zram(answers), Some(answers.read_at(SWAPS)));
         detail!(state.free_blocks = blocks, Some(answers.read_at(BUDDYINFO)));
-    }
+    })
 }
 
 /// The devices that tell; where none does, why the first does not.

@@ -11,7 +11,7 @@ use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::devfreq::NODES;
 use crate::modes::NO_FILE_OF_SMS;
-use crate::source::{DiscoveryContext, Source};
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use crate::state::StateBuilder;
 use rooflined_core::board::Reading;
 use rooflined_core::board::identity::Chip;
@@ -26,8 +26,7 @@ const NONE: &str = "the GPU's driver is not up, or its files are hidden here: no
 const LOAD_INTERVAL: Seconds = Seconds(0.5);
 
 /// Where the changing values of the GPU are.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct TegraGpu {
+struct TegraGpu {
     chip: Chip,
     clock: Option<String>,
     cap: Option<String>,
@@ -44,49 +43,43 @@ pub(super) struct TegraGpu {
     told_by_modes: bool,
 }
 
-impl Source for TegraGpu {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let chip = context.chip?;
-        let dir = context.gpu.as_ref().map(|gpu| gpu.dir.as_str());
-        let bases = bases(context.root, dir);
-        let first =
-            |file: &str| bases.iter().map(|base| format!("{base}/{file}")).find(|path| context.has(path));
-        Some(Self {
-            chip,
-            clock: dir.map(|dir| format!("{dir}/cur_freq")),
-            cap: dir.map(|dir| format!("{dir}/max_freq")),
-            highest: context.gpu.as_ref().and_then(|gpu| gpu.clocks.last().copied()),
-            load: first("load"),
-            mask: first("tpc_pg_mask"),
-            status: first("power/runtime_status"),
-            nominal: context.nominal.clone(),
-            told_by_modes: context.modes_tell_sm,
-        })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let chip = context.chip?;
+    let dir = context.gpu.as_ref().map(|gpu| gpu.dir.as_str());
+    let bases = bases(context.root, dir);
+    let first = |file: &str| bases.iter().map(|base| format!("{base}/{file}")).find(|path| context.has(path));
+    let source = TegraGpu {
+        chip,
+        clock: dir.map(|dir| format!("{dir}/cur_freq")),
+        cap: dir.map(|dir| format!("{dir}/max_freq")),
+        highest: context.gpu.as_ref().and_then(|gpu| gpu.clocks.last().copied()),
+        load: first("load"),
+        mask: first("tpc_pg_mask"),
+        status: first("power/runtime_status"),
+        nominal: context.nominal.clone(),
+        told_by_modes: context.modes_tell_sm,
+    };
+    let counted = if chip.tpc_mask_bits().is_some() { &source.mask } else { &None };
+    for (field, file) in [
+        ("gpu_clock", &source.clock),
+        ("gpu_clock_cap", &source.cap),
+        ("gpu_load", &source.load),
+        ("tpc_mask", &source.mask),
+        ("sm_online", counted),
+    ] {
+        if let Some(file) = file {
+            plan.tell(field, file);
+        }
     }
+    plan.read(source.clock.iter().chain(&source.cap).map(File::of_driver));
+    // Reads in quick succession keep the GPU on its rail.
+    plan.read(source.load.iter().map(|path| File::of_driver(path).every(LOAD_INTERVAL)));
+    plan.read(source.mask.iter().chain(&source.status).map(File::of_driver));
+    found(move |answers, state| source.read(answers, state))
+}
 
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        let counted = self.mask.as_ref().filter(|_| self.chip.tpc_mask_bits().is_some());
-        let fields = [
-            ("gpu_clock", self.clock.as_ref()),
-            ("gpu_clock_cap", self.cap.as_ref()),
-            ("gpu_load", self.load.as_ref()),
-            ("tpc_mask", self.mask.as_ref()),
-            ("sm_online", counted),
-        ];
-        fields.into_iter().filter_map(|(field, file)| Some((field, file?.clone()))).collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        let paths = [&self.clock, &self.cap, &self.load, &self.mask, &self.status];
-        let file = |path: &String| {
-            let file = File::of_driver(path);
-            // Reads in quick succession keep the GPU on its rail.
-            if self.load.as_ref() == Some(path) { file.every(LOAD_INTERVAL) } else { file }
-        };
-        paths.into_iter().flatten().map(file).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+impl TegraGpu {
+    fn read(&self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
         let mask = value(self.mask.as_deref(), answers, "a mask", parse::gating_mask, self.no_mask());
         let cap = self.cap(answers);
         let no_load = match self.chip {
@@ -101,9 +94,7 @@ impl Source for TegraGpu {
         state.set(|state| &mut state.gpu_clock_cap, cap);
         state.set(|state| &mut state.tpc_mask, mask);
     }
-}
 
-impl TegraGpu {
     /// The current clock, where the GPU has one: without power its file tells zero or the last clock it had.
     fn clock(&self, answers: &Answers<'_>) -> Reading<Hertz> {
         let Some(path) = self.clock.as_deref() else { return Reading::absent(NONE) };

@@ -5,12 +5,10 @@
 //! | cap | /sys/kernel/nvpmodel_emc_cap/emc_iso_cap | /sys/kernel/nvpmodel_clk_cap/emc | bwmgr/max_freq |
 //! | clock | debugfs, for root only | debugfs, for root only | /sys/class/devfreq/bwmgr |
 
-use crate::SysRoot;
 use crate::answers::{Answers, File};
 use crate::emc::{BPMP_EMC, MAX_RATE};
 use crate::modes::MemoryLimits;
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::source::{DiscoveryContext, Plan, Reader, found};
 use rooflined_core::board::Reading;
 use rooflined_core::board::active::LiveCap;
 use rooflined_core::board::parse::{self, Cap};
@@ -21,50 +19,40 @@ const CAPS: [&str; 2] = ["/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmod
 const BWMGR: &str = "/sys/class/devfreq/bwmgr";
 
 /// Where the memory clock is read and capped.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct TegraMemory {
+struct TegraMemory {
     clock: String,
-    /// Highest clock that the boot processor admits.
-    max: String,
     /// Files with caps, of which the lowest counts.
     caps: Vec<String>,
     /// Highest clock by the data sheet.
     nominal: Option<Hertz>,
 }
 
-impl Source for TegraMemory {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        context.chip?;
-        let has_bwmgr = context.has(&format!("{BWMGR}/max_freq"));
-        let bwmgr = has_bwmgr.then(|| format!("{BWMGR}/max_freq"));
-        let caps = CAPS.into_iter().filter(|path| context.has(path)).map(str::to_owned);
-        Some(Self {
-            clock: if has_bwmgr { format!("{BWMGR}/cur_freq") } else { format!("{BPMP_EMC}/rate") },
-            max: MAX_RATE.to_owned(),
-            caps: caps.chain(bwmgr).collect(),
-            nominal: context.nominal.as_ref().and_then(|nominal| nominal.memory_clock),
-        })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    context.chip?;
+    let has_bwmgr = context.has(&format!("{BWMGR}/max_freq"));
+    let bwmgr = has_bwmgr.then(|| format!("{BWMGR}/max_freq"));
+    let caps = CAPS.into_iter().filter(|path| context.has(path)).map(str::to_owned);
+    let source = TegraMemory {
+        clock: if has_bwmgr { format!("{BWMGR}/cur_freq") } else { format!("{BPMP_EMC}/rate") },
+        caps: caps.chain(bwmgr).collect(),
+        nominal: context.nominal.as_ref().and_then(|nominal| nominal.memory_clock),
+    };
+    plan.tell("memory_clock", &source.clock);
+    if !source.caps.is_empty() {
+        plan.tell("memory_clock_cap", source.caps.join(", "));
     }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        let caps = (!self.caps.is_empty()).then(|| ("memory_clock_cap", self.caps.join(", ")));
-        [("memory_clock", self.clock.clone())].into_iter().chain(caps).collect()
-    }
-
-    fn files(&self) -> Vec<File> {
-        [&self.clock, &self.max].into_iter().chain(&self.caps).map(File::of_driver).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
+    plan.read([File::of_driver(&source.clock), File::of_driver(MAX_RATE)]);
+    plan.read(source.caps.iter().map(File::of_driver));
+    found(move |answers, state| {
         let clock = |path: &str| answers.value(path, "a clock in Hz", parse::hertz);
         // What the boot processor admits and what the part can do: each alone may be too high.
-        let admitted = clock(&self.max).known().copied();
-        let max = [admitted, self.nominal].into_iter().flatten().reduce(Hertz::min);
-        let (cap, limit) = self.cap(answers, max);
-        state.set(|state| &mut state.memory_clock, clock(&self.clock));
+        let admitted = clock(MAX_RATE).known().copied();
+        let max = [admitted, source.nominal].into_iter().flatten().reduce(Hertz::min);
+        let (cap, limit) = source.cap(answers, max);
+        state.set(|state| &mut state.memory_clock, clock(&source.clock));
         state.set(|state| &mut state.memory_clock_cap, cap);
         state.memory_limits = MemoryLimits { cap: limit, max, admitted };
-    }
+    })
 }
 
 impl TegraMemory {
@@ -92,8 +80,8 @@ impl TegraMemory {
             (Some(LiveCap::At(cap)), max, _) => Reading::Known(max.map_or(cap, |max| cap.min(max))),
             (Some(LiveCap::Uncapped), Some(max), _) => Reading::Known(max),
             (Some(LiveCap::Uncapped), None, _) => Reading::absent(format!(
-                "{} sets no cap, and the highest memory clock of this board is not known: {} is for root only",
-                self.caps[0], self.max
+                "{} sets no cap, and the highest memory clock of this board is not known: {MAX_RATE} is for root only",
+                self.caps[0]
             )),
             (None, _, Some(refused)) => refused.map(|_| Hertz::ZERO),
             (None, _, None) => Reading::failed(format!("{} was not read", self.caps[0])),

@@ -9,47 +9,32 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, mkfifoat};
 
 use super::SOURCES;
-use crate::answers::{Answers, File, Files};
+use crate::answers::{File, Files};
 use crate::bundle::capture;
 use crate::discover::discover_with;
-use crate::source::{Discover, DiscoveryContext, Source, find};
-use crate::state::StateBuilder;
+use crate::source::{Discover, DiscoveryContext, Plan, Reader, found};
 use crate::{Sampler, SysRoot};
 use rooflined_core::board::{BoardState, Reading, parse};
 use rooflined_core::units::{Hertz, Seconds};
 
-/// A driver that tells the memory clock in kHz.
-#[derive(Debug)]
-struct Crystal {
-    path: String,
-}
-
 const CRYSTAL: &str = "/sys/class/crystal/crystal0/memory_khz";
 
-impl Source for Crystal {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        context.has(CRYSTAL).then(|| Self { path: CRYSTAL.into() })
+/// A driver that tells the memory clock in kHz.
+fn crystal(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    if !context.has(CRYSTAL) {
+        return None;
     }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        vec![("memory_clock", self.path.clone())]
-    }
-
-    fn files(&self) -> Vec<File> {
-        vec![File::of_driver(&self.path)]
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        state.set(
-            |state| &mut state.memory_clock,
-            answers.value(&self.path, "a clock in kHz", parse::kilohertz),
-        );
-    }
+    plan.tell("memory_clock", CRYSTAL);
+    plan.read([File::of_driver(CRYSTAL)]);
+    found(|answers, state| {
+        state
+            .set(|state| &mut state.memory_clock, answers.value(CRYSTAL, "a clock in kHz", parse::kilohertz));
+    })
 }
 
 /// The table with one line more.
 fn with_crystal() -> Vec<Discover> {
-    SOURCES.iter().copied().chain([find::<Crystal> as Discover]).collect()
+    SOURCES.iter().copied().chain([crystal as Discover]).collect()
 }
 
 fn put(root: &Path, path: &str, text: &str) {
@@ -169,7 +154,7 @@ fn every_origin_names_a_field_and_every_file_has_a_pattern() {
         assert!(fields.get(field).is_some(), "{field} is no field of a state");
     }
     let captured = capture(&root, &BTreeMap::new(), "a test").text;
-    for file in discovered.sources.iter().flat_map(|source| source.files()) {
+    for file in &discovered.plan.files {
         let there = root.path(file.path()).exists();
         assert!(!there || captured.contains(&format!("\n== {} ==", file.path())), "{file:?} is not captured");
     }

@@ -1,22 +1,13 @@
 //! Thermal zones.
 
 use super::THERMAL;
-use crate::SysRoot;
 use crate::answers::{Answers, File};
-use crate::names::{Named, distinguished};
-use crate::source::Device;
-use crate::source::{DiscoveryContext, Source};
-use crate::state::StateBuilder;
+use crate::names::distinguish;
+use crate::source::{Device, DiscoveryContext, Plan, Reader, found};
 use rooflined_core::board::parse::{self, Temperature};
 use rooflined_core::board::{Reading, ThermalZone};
 use rooflined_core::units::Celsius;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Thermal {
-    zones: Vec<Zone>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
 struct Zone {
     /// Its `type`, or the name of its directory where it has none. With the zone's number behind it if another zone has the
     /// same.
@@ -24,41 +15,26 @@ struct Zone {
     path: String,
 }
 
-impl Source for Thermal {
-    fn discover(context: &DiscoveryContext<'_>) -> Option<Self> {
-        let zones = Device::all(context.root, THERMAL, "thermal_zone", "type");
-        let number = |zone: &Device| zone.dir.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
-        let places: Vec<String> = zones.iter().map(number).collect();
-        let named: Vec<Named<'_>> =
-            zones.iter().zip(&places).map(|(zone, place)| Named { name: &zone.name, place }).collect();
-        let keys = distinguished(&named);
-        let zones = zones
-            .into_iter()
-            .zip(keys)
-            .map(|(zone, key)| Zone { name: key.unwrap_or(zone.name), path: format!("{}/temp", zone.dir) });
-        Some(Self { zones: zones.collect() })
+pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
+    let mut devices = Device::all(context.root, THERMAL, "thermal_zone", "type");
+    let number =
+        |_: usize, zone: &Device| zone.dir.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
+    distinguish(&mut devices, |zone| &mut zone.name, number);
+    let zones = devices.into_iter().map(|Device { name, dir }| Zone { name, path: format!("{dir}/temp") });
+    let zones: Vec<Zone> = zones.collect();
+    if zones.is_empty() {
+        let none = format!("no {THERMAL}/thermal_zone*");
+        return found(move |_, state| state.temperatures(Reading::absent(&none)));
     }
-
-    fn origins(&self, _: &SysRoot) -> Vec<(&'static str, String)> {
-        let files = format!("{THERMAL}/thermal_zone*/temp");
-        if self.zones.is_empty() { Vec::new() } else { vec![("temperatures", files)] }
-    }
-
-    fn files(&self) -> Vec<File> {
-        self.zones.iter().map(|zone| File::of_driver(&zone.path)).collect()
-    }
-
-    fn read(&mut self, answers: &Answers<'_>, state: &mut StateBuilder<'_>) {
-        let zones = self.zones.iter().map(|zone| {
+    plan.tell("temperatures", format!("{THERMAL}/thermal_zone*/temp"));
+    plan.read(zones.iter().map(|zone| File::of_driver(&zone.path)));
+    found(move |answers, state| {
+        let zones = zones.iter().map(|zone| {
             let temperature = temperature(zone, answers);
             ThermalZone { name: zone.name.clone(), temperature }
         });
-        state.temperatures(if self.zones.is_empty() {
-            Reading::absent(format!("no {THERMAL}/thermal_zone*"))
-        } else {
-            Reading::Known(zones.collect())
-        });
-    }
+        state.temperatures(Reading::Known(zones.collect()));
+    })
 }
 
 /// A zone of older Tegras (Nano, TX1, TX2) that no sensor is behind: it holds 100 °C whatever the board does.
