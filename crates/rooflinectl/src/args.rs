@@ -24,7 +24,8 @@ use rooflined_predict::optimize::{EnergyBasis, Objective, Optimism};
 
 /// Performance advice from rooflined: what this machine can do, and what would run best on it.
 #[derive(Debug, Parser)]
-#[command(name = "rooflinectl", version, max_term_width = 110, after_help = EXIT_CODES, help_template = help_template())]
+#[command(name = "rooflinectl", version, max_term_width = 110, after_help = EXIT_CODES)]
+#[command(help_template = help_template(), mut_subcommands = examples::add)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -92,114 +93,80 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Current state of the machine: clocks, load, memory, power, temperatures
-    #[command(after_help = examples::of("status"))]
     Status(StatusArgs),
     /// Hardware of the machine, and where each value comes from
-    #[command(after_help = examples::of("board"))]
     Board,
     /// Ceilings and ridge points, as a plot and a table
-    #[command(after_help = examples::of("roofline"))]
     Roofline(RooflineArgs),
     /// Predicted time of an operation or a model, here or on other hardware
-    #[command(after_help = examples::of("predict"))]
     Predict(PredictArgs),
     /// Predictions for every combination of shapes or models, formats, power modes, batch sizes and contexts
-    #[command(after_help = examples::of("sweep"))]
     Sweep(SweepArgs),
     /// Predicted vs. measured: runs operations now
-    #[command(after_help = examples::of("compare"))]
     Compare(CompareArgs),
     /// Run operations now and time them
-    #[command(after_help = examples::of("measure"))]
     Measure(MeasureArgs),
     /// Analysis of a measured time: share of the ceiling reached, what limits it
-    #[command(after_help = examples::of("analyze"))]
     Analyze(AnalyzeArgs),
     /// Why a server or a measured rate is slower than predicted: causes with their share, evidence and remedy
-    #[command(after_help = examples::of("explain"))]
     Explain(Box<ExplainArgs>),
     /// Measure this machine's ceilings
-    #[command(after_help = examples::of("calibrate"))]
     Calibrate(CalibrateArgs),
     /// Format, batch size and power mode that meet a target
-    #[command(after_help = examples::of("recommend"))]
     Recommend(Box<RecommendArgs>),
     /// Report a measured time, or watch an inference server, so that later predictions learn from it
-    #[command(after_help = examples::of("observe"))]
     Observe(Box<ObserveArgs>),
     /// List and forget reported measurements
     #[command(subcommand)]
-    #[command(after_help = examples::of("observations"))]
     Observations(ObservationsCommand),
     /// Inference servers that were watched in the last hour: measured and expected rate, and why one is slow
-    #[command(after_help = examples::of("servers"))]
     Servers,
     /// Start llama-server with recommended settings, hold the power mode, observe it, and print predicted vs. measured
-    #[command(after_help = examples::of("run"))]
     Run(LaunchArgs),
     /// List, enter, confirm and revert power modes
     #[command(subcommand)]
-    #[command(after_help = examples::of("mode"))]
     Mode(ModeCommand),
     /// Run a command, holding a power mode that meets its requirements
-    #[command(after_help = examples::of("hold"))]
     Hold(HoldArgs),
     /// List active holds
-    #[command(after_help = examples::of("holds"))]
     Holds,
     /// Quantization error of each format on a file's own weights; needs no daemon
-    #[command(after_help = examples::of("quant-error"))]
     QuantError(QuantErrorArgs),
     /// Tiles of a matrix product on a GPU: waves, occupancy, limits; needs no daemon with --hardware
-    #[command(after_help = examples::of("tiling"))]
     Tiling(TilingArgs),
     /// Live view of the machine: loads, ceilings, sensors, holds, events; --events prints lines
-    #[command(after_help = examples::of("watch"))]
     Watch(WatchArgs),
     /// Dashboard in a browser: serves one web page on this machine's loopback address until Ctrl-C
-    #[command(after_help = examples::of("dashboard"))]
     Dashboard(DashboardArgs),
     /// Model Context Protocol server for agents, on standard input and output
-    #[command(after_help = examples::of("mcp"))]
     Mcp,
     /// Print metrics in the Prometheus text format
-    #[command(after_help = examples::of("metrics"))]
     Metrics(MetricsArgs),
     /// Print what the machine can do as labels for Node Feature Discovery (Kubernetes)
-    #[command(after_help = examples::of("features"))]
     Features(FeaturesArgs),
     /// Diagnose why something does not work; with --report, check a fresh board and write one file to send
-    #[command(after_help = examples::of("doctor"))]
     Doctor(DoctorArgs),
     /// Capture this board's files as one text file, for a bug report
-    #[command(after_help = examples::of("bundle"))]
     Bundle(BundleArgs),
     /// Check or print the configuration that the daemon would use
     #[command(subcommand)]
-    #[command(after_help = examples::of("config"))]
     Config(ConfigCommand),
     /// Accelerators in the registry, their power modes and where each figure comes from; needs no daemon
     #[command(subcommand)]
-    #[command(after_help = examples::of("hardware"))]
     Hardware(HardwareCommand),
     /// Models: memory size, bytes read per token, key/value cache
     #[command(subcommand)]
-    #[command(after_help = examples::of("models"))]
     Models(ModelsCommand),
     /// Weight formats: bits per weight, blocks, native precision; needs no daemon
-    #[command(after_help = examples::of("formats"))]
     Formats,
     /// Complete tour with a private daemon: calibrate, draw, compare, ask; under a minute
-    #[command(after_help = examples::of("demo"))]
     Demo(DemoArgs),
     /// Generate completions for a shell
-    #[command(after_help = examples::of("completions"))]
     Completions {
         /// Shell to generate for
         shell: clap_complete::Shell,
     },
     /// Print the manual page of the program or of a command
-    #[command(after_help = examples::of("man"))]
     Man {
         /// Command, such as mode set
         command: Vec<String>,
@@ -670,13 +637,10 @@ pub struct RecommendArgs {
 #[derive(Debug, Subcommand)]
 pub enum ObservationsCommand {
     /// List the reports that affect your predictions, with author and effect
-    #[command(after_help = examples::of("observations list"))]
     List(ReportsArgs),
     /// Print measured rates of models as CSV in this project's format, ready to send
-    #[command(after_help = examples::of("observations export"))]
     Export(ReportsArgs),
     /// Forget reports: your own, or with --all everybody's (root, group rooflined)
-    #[command(after_help = examples::of("observations forget"))]
     Forget(ForgetArgs),
 }
 
@@ -869,26 +833,21 @@ pub struct BundleArgs {
 #[derive(Debug, Subcommand)]
 pub enum ModeCommand {
     /// List power modes with their caps and the ceilings they would give
-    #[command(after_help = examples::of("mode list"))]
     List {
         /// nvpmodel file to read instead (- for standard input), on any machine and without a daemon
         #[arg(long, value_name = "FILE")]
         conf: Option<PathBuf>,
     },
     /// Print the active power mode, and why it is active
-    #[command(after_help = examples::of("mode get"))]
     Get,
     /// Enter a power mode
-    #[command(after_help = examples::of("mode set"))]
     Set(ModeSetArgs),
     /// Keep a mode that was entered with --confirm
-    #[command(after_help = examples::of("mode confirm"))]
     Confirm {
         /// Number that `mode set` printed
         id: u64,
     },
     /// Return from a mode that was entered with --confirm
-    #[command(after_help = examples::of("mode revert"))]
     Revert {
         /// Number that `mode set` printed [default: the switch that waits]
         id: Option<u64>,
@@ -950,13 +909,11 @@ pub struct HoldNeeds {
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Check a configuration file, or the one that is installed
-    #[command(after_help = examples::of("config check"))]
     Check {
         /// Configuration file [default: /etc/rooflined/rooflined.toml with conf.d]
         file: Option<PathBuf>,
     },
     /// Print every key with its value
-    #[command(after_help = examples::of("config show"))]
     Show {
         /// Configuration file [default: /etc/rooflined/rooflined.toml with conf.d]
         file: Option<PathBuf>,
@@ -966,20 +923,17 @@ pub enum ConfigCommand {
 #[derive(Debug, Subcommand)]
 pub enum HardwareCommand {
     /// List all entries, or those whose name or kind contains WORD
-    #[command(after_help = examples::of("hardware list"))]
     List {
         /// Part of a name, such as nano
         #[arg(value_name = "WORD")]
         word: Option<String>,
     },
     /// Show one entry with its sources and the ceilings of its modes
-    #[command(after_help = examples::of("hardware show"))]
     Show {
         /// Key, such as jetson-agx-orin-64gb; the prefix jetson- may be left out
         key: String,
     },
     /// Check the description of an accelerator of your own
-    #[command(after_help = examples::of("hardware check"))]
     Check {
         /// Description file, in the format of config/hardware
         file: PathBuf,
@@ -989,14 +943,12 @@ pub enum HardwareCommand {
 #[derive(Debug, Subcommand)]
 pub enum ModelsCommand {
     /// List the models that are known by a key, or those whose name contains WORD
-    #[command(after_help = examples::of("models list"))]
     List {
         /// Part of a name, such as qwen3
         #[arg(value_name = "WORD")]
         word: Option<String>,
     },
     /// Show one model
-    #[command(after_help = examples::of("models show"))]
     Show {
         /// Key, such as llama-3.1-8b
         key: String,
@@ -1011,7 +963,6 @@ pub enum ModelsCommand {
     ///
     /// With -o json, it prints the model object that requests take. For an ONNX file it prints parameters, operations, memory, and
     /// which layers a DLA takes.
-    #[command(after_help = examples::of("models inspect"))]
     Inspect {
         /// File or directory
         path: PathBuf,

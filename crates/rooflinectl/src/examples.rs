@@ -1,12 +1,24 @@
 //! Examples in the help and the manual page of each command. A test parses every one.
 
+use clap::Command;
+
 /// Command lines without the program's name, the most useful of each command first.
 const EXAMPLES: &str = include_str!("examples.txt");
 /// Most examples that one command shows; those of `mode` are of the commands below it.
 const MOST: usize = 4;
 
-/// The examples of a command, for the end of its help.
-pub fn of(command: &str) -> String {
+/// A command with its examples at the end of its help, and so those below it.
+pub fn add(command: Command) -> Command {
+    add_below("", command)
+}
+
+fn add_below(above: &str, command: Command) -> Command {
+    let name = format!("{above}{}", command.get_name());
+    let prefix = format!("{name} ");
+    command.after_help(of(&name)).mut_subcommands(|below| add_below(&prefix, below))
+}
+
+fn of(command: &str) -> String {
     let is_of =
         |line: &&str| line.strip_prefix(command).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
     let lines = EXAMPLES.lines().filter(is_of).take(MOST);
@@ -15,7 +27,7 @@ pub fn of(command: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Command, CommandFactory, Parser};
+    use clap::{CommandFactory, Parser};
 
     use super::*;
     use crate::args::Cli;
