@@ -64,7 +64,7 @@ fn named_work(args: &CompareArgs) -> Result<Vec<(Op, Vec<WeightFormat>)>, Failur
         work = shapes.ops()?.into_iter().map(|op| (op, formats(&op))).collect();
     }
     if !args.formats.is_empty() {
-        let named = input::named(&args.formats, WeightFormat::ALL);
+        let named = input::named(&args.formats, &WeightFormat::ALL);
         work.iter_mut().for_each(|(_, formats)| formats.clone_from(&named));
     }
     Ok(work)

@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::server_address::Address;
 use super::{habits, meant, units, words};
 use rooflined_api::{NetworkEngine, Offload, OperatingPointRequest, Speculative, Workload};
+use rooflined_core::keyed;
 use rooflined_core::near::Near;
 use rooflined_core::operation::{InvalidOp, MAX_DIMENSION, Op};
 use rooflined_core::precision::{Precision, UnknownName, WeightFormat};
@@ -25,15 +26,17 @@ use rooflined_predict::Engine;
 const ATTENTION: &str = "Options of attention";
 const SPECULATION: &str = "Options of speculative decoding";
 
-/// Kinds of operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// N K
-    Gemv,
-    /// M N K
-    Gemm,
-    /// BATCH HEADS KV_HEADS QUERY_TOKENS CONTEXT_TOKENS HEAD_DIM, then WINDOW if it slides; or the options below
-    Attention,
+keyed! {
+    /// Kinds of operation.
+    #[derive(ValueEnum)]
+    Kind {
+        /// N K
+        Gemv = "gemv",
+        /// M N K
+        Gemm = "gemm",
+        /// BATCH HEADS KV_HEADS QUERY_TOKENS CONTEXT_TOKENS HEAD_DIM, then WINDOW if it slides; or the options below
+        Attention = "attention",
+    }
 }
 
 /// What is to run.
@@ -68,8 +71,7 @@ pub fn target(text: &str) -> Result<Target, String> {
         Err(_) if Path::new(text).exists() => Ok(Target::File(PathBuf::from(text))),
         Err(UnknownModel { storage: Some(unread), .. }) => Err(format!("not predicted: {}", unread.hint())),
         Err(error) => {
-            let operations = [Kind::Gemv, Kind::Gemm, Kind::Attention].map(key);
-            let near = Near::of(text, operations);
+            let near = Near::of(text, Kind::ALL.map(Kind::key));
             let near = if near.is_empty() { error.near } else { near };
             Err(format!("neither an operation nor a model; {}", meant::instead(text, &near)))
         }
@@ -598,7 +600,7 @@ impl OpArgs {
                 if let Some(option) = given(&self.attention).next() {
                     return Err(Failure::usage(format!(
                         "{option} belongs to attention, not to {}",
-                        key(kind)
+                        kind.key()
                     )));
                 }
                 matrix(kind, &self.sizes.iter().map(String::as_str).collect::<Vec<_>>())?
@@ -733,14 +735,6 @@ impl ShapeArgs {
     }
 }
 
-const fn key(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Gemv => "gemv",
-        Kind::Gemm => "gemm",
-        Kind::Attention => "attention",
-    }
-}
-
 fn valid(op: Op) -> Result<Op, Failure> {
     op.validate().map_err(|error| {
         let failure = Failure::usage(error.to_string());
@@ -759,7 +753,7 @@ fn numbers(kind: Kind, sizes: &[&str]) -> Result<[u64; 3], Failure> {
     let names: &[&str] = if kind == Kind::Gemv { &["n", "k"] } else { &["m", "n", "k"] };
     let usage = names.join(" ").to_uppercase();
     if sizes.len() != names.len() {
-        let message = format!("{} takes {} sizes, {usage}; {} given", key(kind), names.len(), sizes.len());
+        let message = format!("{} takes {} sizes, {usage}; {} given", kind.key(), names.len(), sizes.len());
         let joined = sizes.iter().any(|size| size.contains(meant::JOINTS));
         let how = if joined { "write them with spaces" } else { "for example" };
         return Err(Failure::usage(message).with_hint(format!("{how}: {}", example(kind))));

@@ -23,7 +23,7 @@ const METERED_TIME_LIMIT: Duration = Duration::from_secs(600);
 
 pub async fn run(context: &mut Context, args: &MeasureArgs) -> Result<(), Failure> {
     let mut workloads = Vec::new();
-    let formats = input::named(&args.formats, WeightFormat::ALL);
+    let formats = input::named(&args.formats, &WeightFormat::ALL);
     for op in args.shapes.ops()? {
         workloads.extend(formats.iter().map(|format| workload(op, *format, None)));
     }

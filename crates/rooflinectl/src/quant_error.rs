@@ -54,7 +54,7 @@ pub fn run(printer: &Printer, args: &QuantErrorArgs) -> Result<(), Failure> {
             .with_hint("give the path of its .gguf or .safetensors file"));
     }
     let file = TensorFile::open(&args.file).map_err(|error| unreadable(&args.file, &error))?;
-    let mut formats = input::named(&args.formats, WeightFormat::ALL);
+    let mut formats = input::named(&args.formats, &WeightFormat::ALL);
     if formats.is_empty() {
         formats = USUAL.to_vec();
     }

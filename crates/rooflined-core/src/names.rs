@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[macro_export]
 macro_rules! keyed {
     ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $key:literal,)* }) => {
-        $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        $(#[$meta])*
         pub enum $name { $($(#[$of])* #[serde(rename = $key)] $variant,)* }
 
         impl $name {

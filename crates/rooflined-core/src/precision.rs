@@ -11,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::keyed;
 use crate::near::Near;
 use crate::units::Bytes;
 
@@ -32,20 +33,10 @@ fn question(near: &Near) -> String {
 
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $key:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "&'static str")]
-        pub enum $name { $($(#[$vdoc])* $variant,)* }
-
-        impl $name {
-            /// Every member, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The key used on the wire, in configuration and on the command line.
-            #[must_use]
-            pub const fn key(self) -> &'static str {
-                match self { $(Self::$variant => $key,)* }
-            }
+        keyed! {
+            $(#[$doc])*
+            #[serde(try_from = "String", into = "&'static str")]
+            $name { $($(#[$vdoc])* $variant = $key,)* }
         }
 
         impl FromStr for $name {
@@ -397,10 +388,10 @@ mod tests {
 
     #[test]
     fn every_key_parses_back_to_its_member() {
-        for format in WeightFormat::ALL {
+        for format in &WeightFormat::ALL {
             assert_eq!(format.key().parse(), Ok(*format));
         }
-        for precision in Precision::ALL {
+        for precision in &Precision::ALL {
             assert_eq!(precision.key().parse(), Ok(*precision));
         }
     }

@@ -2,27 +2,19 @@
 //!
 //! A [`WeightFormat`] names what a model was quantised to, which may be a mix; a [`Block`] is what one tensor holds.
 
-use serde::{Deserialize, Serialize};
-
 use crate::class::by_key;
+use rooflined_core::keyed;
 use rooflined_core::precision::WeightFormat;
 
 macro_rules! blocks {
     ($($(#[$doc:meta])* $variant:ident = $key:literal, $elements:literal in $bytes:literal, $ggml:expr, $format:expr;)*) => {
-        /// How the elements of one tensor are stored.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(into = "&'static str", try_from = "String")]
-        pub enum Block { $($(#[$doc])* $variant,)* }
+        keyed! {
+            /// How the elements of one tensor are stored.
+            #[serde(into = "&'static str", try_from = "String")]
+            Block { $($(#[$doc])* $variant = $key,)* }
+        }
 
         impl Block {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The name for people and programs.
-            #[must_use]
-            pub const fn key(self) -> &'static str {
-                match self { $(Self::$variant => $key,)* }
-            }
-
             #[must_use]
             pub const fn elements(self) -> u64 {
                 match self { $(Self::$variant => $elements,)* }
@@ -206,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_format_has_a_block_that_stores_it() {
-        for format in WeightFormat::ALL {
+        for format in &WeightFormat::ALL {
             let block = Block::of(*format);
             // The 16-bit scales of the format's name are fp32 in checkpoints of bitsandbytes.
             let expected = if *format == WeightFormat::Nf4 { 4.5 } else { format.bits_per_weight() };

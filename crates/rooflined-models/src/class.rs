@@ -1,6 +1,6 @@
 //! What a tensor is for, read from its name in a GGUF file or a checkpoint.
 
-use serde::{Deserialize, Serialize};
+use rooflined_core::keyed;
 
 /// Reads, writes and shows a type by its keys; `what` is its name in the error for an unknown key.
 macro_rules! by_key {
@@ -32,61 +32,45 @@ pub(crate) use by_key;
 
 by_key!(Class, "a use of weights");
 
-macro_rules! classes {
-    ($($(#[$doc:meta])* $variant:ident = $key:literal,)*) => {
-        /// What a weight is used for.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(into = "&'static str", try_from = "String")]
-        pub enum Class { $($(#[$doc])* $variant,)* }
-
-        impl Class {
-            /// Every class, in the order in which a layer uses them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The name for people and programs.
-            #[must_use]
-            pub const fn key(self) -> &'static str {
-                match self { $(Self::$variant => $key,)* }
-            }
-        }
-    };
-}
-
-classes! {
-    /// Token, position and per-layer tables of which a step reads single rows.
-    Embedding = "embedding",
-    /// Norms and their biases.
-    Norm = "norm",
-    /// Query projection, its low-rank factors, and the gate of the output.
-    AttentionQ = "attention_q",
-    /// Key projection.
-    AttentionK = "attention_k",
-    /// Value projection.
-    AttentionV = "attention_v",
-    /// Query, key and value in one matrix.
-    AttentionQkv = "attention_qkv",
-    /// Down and up projections of a latent key/value (MLA).
-    AttentionLatent = "attention_latent",
-    /// Output projection.
-    AttentionOut = "attention_out",
-    /// State-space layers, linear attention, short convolutions.
-    LinearMixer = "linear_mixer",
-    /// Feed-forward that every token passes.
-    Mlp = "mlp",
-    /// Chooses the experts.
-    Router = "router",
-    /// Feed-forward of which a token passes a few.
-    Expert = "experts",
-    /// Experts that every token passes.
-    SharedExpert = "shared_experts",
-    /// The table that turns the last hidden state into logits.
-    Head = "head",
-    /// Names that say nothing; taken as read in full.
-    Other = "other",
-    /// Vision and audio towers: not read while text is generated.
-    Tower = "tower",
-    /// Layers that draft tokens ahead (MTP): not read unless speculation is on.
-    Draft = "draft",
+keyed! {
+    /// What a weight is used for, in the order in which a layer uses them.
+    #[serde(into = "&'static str", try_from = "String")]
+    Class {
+        /// Token, position and per-layer tables of which a step reads single rows.
+        Embedding = "embedding",
+        /// Norms and their biases.
+        Norm = "norm",
+        /// Query projection, its low-rank factors, and the gate of the output.
+        AttentionQ = "attention_q",
+        /// Key projection.
+        AttentionK = "attention_k",
+        /// Value projection.
+        AttentionV = "attention_v",
+        /// Query, key and value in one matrix.
+        AttentionQkv = "attention_qkv",
+        /// Down and up projections of a latent key/value (MLA).
+        AttentionLatent = "attention_latent",
+        /// Output projection.
+        AttentionOut = "attention_out",
+        /// State-space layers, linear attention, short convolutions.
+        LinearMixer = "linear_mixer",
+        /// Feed-forward that every token passes.
+        Mlp = "mlp",
+        /// Chooses the experts.
+        Router = "router",
+        /// Feed-forward of which a token passes a few.
+        Expert = "experts",
+        /// Experts that every token passes.
+        SharedExpert = "shared_experts",
+        /// The table that turns the last hidden state into logits.
+        Head = "head",
+        /// Names that say nothing; taken as read in full.
+        Other = "other",
+        /// Vision and audio towers: not read while text is generated.
+        Tower = "tower",
+        /// Layers that draft tokens ahead (MTP): not read unless speculation is on.
+        Draft = "draft",
+    }
 }
 
 impl Class {

@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn own_kernels_are_nobody_elses_business() {
-        for format in WeightFormat::ALL {
+        for format in &WeightFormat::ALL {
             for target in [Target::Cpu, gpu(7, 0), Target::Gpu(None)] {
                 assert_eq!(check(Engine::Bare, Recipe::of(*format), Some(*format), target), Ok(()));
             }
@@ -536,7 +536,7 @@ mod tests {
             [Target::Cpu, Target::Gpu(None), gpu(7, 0), gpu(8, 7), gpu(9, 0), gpu(11, 0), gpu(12, 1)];
         for platform in platforms() {
             for target in targets {
-                for format in WeightFormat::ALL {
+                for format in &WeightFormat::ALL {
                     if let Err(refused) = check(platform.key, Recipe::of(*format), None, target) {
                         let Some(Nearest::Weights(nearest)) = refused.nearest else { continue };
                         let again = check(platform.key, Recipe::of(nearest), None, target);

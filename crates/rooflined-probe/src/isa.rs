@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use rooflined_core::keyed;
 use rooflined_core::names::InstructionSet;
 
 /// What this process may use of what the processor has. It is set once, before anything is measured.
@@ -9,19 +10,12 @@ static FORCED: OnceLock<&[Isa]> = OnceLock::new();
 
 macro_rules! isas {
     ($($(#[$doc:meta])* $name:ident = $key:literal, $arch:tt, [$($feature:tt),*];)*) => {
-        /// One level of an instruction set. A kernel exists for some of them; the tests run every supported one.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Isa { $($(#[$doc])* $name,)* }
+        keyed! {
+            /// One level of an instruction set, best first. A kernel exists for some of them; the tests run every supported one.
+            Isa { $($(#[$doc])* $name = $key,)* }
+        }
 
         impl Isa {
-            /// Best first.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            #[must_use]
-            pub const fn key(self) -> &'static str {
-                match self { $(Self::$name => $key,)* }
-            }
-
             /// Whether this processor (and the operating system's saved state) has it.
             fn is_present(self) -> bool {
                 match self { $(Self::$name => isas!(@detect $arch $($feature)*),)* }

@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn every_chain_ends_where_the_closed_form_says() {
-        for precision in Precision::ALL {
+        for precision in &Precision::ALL {
             for peak in peaks(*precision) {
                 for iterations in [1, 2, 3, 10, 1000] {
                     // SAFETY: `peaks` yields supported units only.

@@ -33,7 +33,7 @@ fn cell(entry: Option<&Entry>) -> String {
 /// A row for all formats that every engine treats alike, without those that nobody has where `only_had`.
 fn rows(entries: fn(&Platform) -> &[Entry], only_had: bool) -> String {
     let mut groups: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
-    for format in WeightFormat::ALL {
+    for format in &WeightFormat::ALL {
         let found = |platform| entries(platform).iter().find(|entry| entry.formats.contains(format));
         let cells: Vec<String> = platforms().iter().map(|platform| cell(found(platform))).collect();
         if cells.iter().all(|cell| cell == "-") && only_had {

@@ -12,6 +12,7 @@ use super::window::{Instant, Skip, Window};
 use super::{llama_server, mlc, trtllm, vllm};
 use crate::failure::Failure;
 use crate::server_address::Address;
+use rooflined_core::keyed;
 use rooflined_models::registry::models;
 use rooflined_predict::Engine;
 
@@ -41,25 +42,17 @@ impl SubjectOptions {
     }
 }
 
-/// Servers that can be observed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    LlamaServer,
-    Vllm,
-    Mlc,
-    Trtllm,
+keyed! {
+    /// Servers that can be observed.
+    Kind {
+        LlamaServer = "llama-server",
+        Vllm = "vllm",
+        Mlc = "mlc_llm",
+        Trtllm = "trtllm-serve",
+    }
 }
 
 impl Kind {
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::LlamaServer => "llama-server",
-            Self::Vllm => "vllm",
-            Self::Mlc => "mlc_llm",
-            Self::Trtllm => "trtllm-serve",
-        }
-    }
-
     pub const fn engine(self) -> Engine {
         match self {
             Self::LlamaServer => Engine::LlamaCpp,

@@ -2,6 +2,7 @@
 
 use rooflined_api::{EvidenceAnswer, Offload, RunEvidence, Speculative};
 use rooflined_core::board::OperatingPoint;
+use rooflined_core::keyed;
 use rooflined_core::units::Hertz;
 use serde_json::Value;
 
@@ -44,26 +45,19 @@ pub enum Change {
     LowPriority(f64),
 }
 
-/// How sure the effect of a cause is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certainty {
-    /// The predictor has a term for it.
-    Predicted,
-    /// From what was seen of the process.
-    Estimated,
-    /// It was seen; what it costs is inferred from what nothing else explains.
-    Possible,
+keyed! {
+    /// How sure the effect of a cause is.
+    Certainty {
+        /// The predictor has a term for it.
+        Predicted = "predicted",
+        /// From what was seen of the process.
+        Estimated = "estimated",
+        /// It was seen; what it costs is inferred from what nothing else explains.
+        Possible = "possible",
+    }
 }
 
 impl Certainty {
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Predicted => "predicted",
-            Self::Estimated => "estimated",
-            Self::Possible => "possible",
-        }
-    }
-
     /// What the certainty leaves open of an effect: the standard deviation of its logarithm. Guesses; that of clocks and units
     /// over a `distance` is the widening of carried ceilings.
     pub fn spread(self, effect: f64, distance: f64) -> f64 {

@@ -46,7 +46,7 @@ fn expected_errors_are_what_gaussian_weights_lose() {
     let (rows, columns) = (64, 4096);
     let weights = gaussian(20_261_121, rows * columns);
     let mut wrong = String::new();
-    for format in WeightFormat::ALL {
+    for format in &WeightFormat::ALL {
         let found = match quant_error(*format, rows, columns, &weights) {
             Ok(error) => error.relative_rms(),
             Err(_) => {

@@ -238,7 +238,7 @@ fn nothing_is_packed_into_nothing_and_wrong_sizes_are_refused() {
         assert!(matches!(encode(format, 2, 256, &[0.0; 256]), Err(Refusal::Size { .. })));
         assert!(matches!(encode(format, usize::MAX, 256, &[]), Err(Refusal::Size { .. })));
     }
-    for format in WeightFormat::ALL {
+    for format in &WeightFormat::ALL {
         let cut = Encoded {
             format: *format,
             rows: 1,

@@ -34,12 +34,12 @@ fn checks() -> Vec<(String, Check)> {
     checks.extend(streams.map(|pattern| (stream::entry_of(pattern).to_owned(), Check::Stream(pattern))));
     checks.push(("l2_read".to_owned(), Check::Cached));
     checks.push(("fma_f32".to_owned(), Check::Fp32));
-    for &precision in Precision::ALL {
+    for &precision in &Precision::ALL {
         checks.extend(
             peaks(precision).iter().map(|peak| (peak.entry.to_owned(), Check::Peak(precision, *peak))),
         );
     }
-    for &format in WeightFormat::ALL {
+    for &format in &WeightFormat::ALL {
         let Some(layout) = Layout::of(format) else { continue };
         let batches = [1, 2, 4, 8];
         checks.extend(batches.map(|b| (format!("gemv_{}_b{b}", layout.name), Check::Gemv(format, b))));

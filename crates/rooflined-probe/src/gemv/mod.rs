@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn every_format_has_a_scalar_kernel_and_only_those() {
-        for format in WeightFormat::ALL {
+        for format in &WeightFormat::ALL {
             assert_eq!(kernel(*format, Isa::Scalar).is_some(), FORMATS.contains(format), "{format}");
         }
     }
