@@ -11,7 +11,7 @@ use rooflined_core::refusal::{Code, Refusal};
 use rooflined_models::transformer::Phase;
 use rooflined_predict::calibration::Accelerator;
 use rooflined_predict::optimize::{
-    Constraint, Constraints, Decision, Miss, Objective, Query, QueryError, WorkForms, decide_while,
+    Constraint, Constraints, Decision, Miss, Modes, Objective, Query, QueryError, WorkForms, decide_while,
 };
 use rooflined_predict::snapshot::Snapshot;
 use rooflined_predict::{Engine, cpu};
@@ -207,10 +207,22 @@ pub fn compare(
         wanted.check()?;
         let request = RecommendRequest { engine, workload, ..request.clone() };
         let (mut query, mut notes) = question::query(snapshot, catalogue, &request, Forms::ThatCanBeMade)?;
-        let decided = |query: &Query| {
-            decide_while(wanted.is_wanted(), snapshot, query).map_err(|error| question::refuse_query(&error))
+        // Low clocks are looked at where nothing else keeps a limit on the power.
+        let decided = |query: &mut Query| {
+            let decide = |query: &Query| {
+                decide_while(wanted.is_wanted(), snapshot, query)
+                    .map_err(|error| question::refuse_query(&error))
+            };
+            let decision = decide(query)?;
+            let low = snapshot.low_caps();
+            let is_limited = query.constraints.max_power.is_some() && query.modes == Modes::All;
+            if decision.chosen.is_some() || !is_limited || low.is_empty() {
+                return Ok(decision);
+            }
+            query.caps.extend(low);
+            decide(query)
         };
-        let mut decision = decided(&query)?;
+        let mut decision = decided(&mut query)?;
         // One sequence has the shortest time. More of them raise the rate, so they are tried where that is what counts.
         let is_for_rate = request.objective == Objective::Throughput;
         if question::leaves_batch_open(&request) && (is_for_rate || decision.chosen.is_none()) {
@@ -235,8 +247,8 @@ pub fn compare(
         let mut is_lossy = is_open && Some(engine) != named && loses_much;
         if is_lossy && decision.chosen.is_some() {
             let constraints = Constraints { max_quality_loss: Some(USUAL_LOSS), ..query.constraints };
-            let careful = Query { constraints, ..query.clone() };
-            let other = decided(&careful)?;
+            let mut careful = Query { constraints, ..query.clone() };
+            let other = decided(&mut careful)?;
             if other.chosen.is_some() {
                 (query, decision, is_lossy) = (careful, other, false);
             }

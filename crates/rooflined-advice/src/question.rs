@@ -458,10 +458,11 @@ fn modes_and_caps(snapshot: &Snapshot, request: &RecommendRequest) -> Result<(Mo
         ModesRequest::Kind(kind) => match kind.as_str() {
             "all" => {
                 let mut caps = snapshot.proposed_caps();
-                // A limit on the power is kept by the same limit on the card, or by a lower clock.
-                let within = request.constraints.max_power_w.map(|watts| snapshot.caps_within(Watts(watts)));
-                let more: Vec<Cap> = within.into_iter().flatten().filter(|cap| !caps.contains(cap)).collect();
-                caps.extend(more);
+                // A limit on the power is kept by the same limit on the card.
+                let limit =
+                    request.constraints.max_power_w.and_then(|watts| snapshot.cap_within(Watts(watts)));
+                let is_new = |cap: &Cap| !caps.contains(cap);
+                caps.extend(limit.filter(is_new));
                 Ok((Modes::All, caps))
             }
             "live" => Ok((Modes::Live, Vec::new())),

@@ -160,11 +160,10 @@ impl Snapshot {
         Some((card.min_power_limit.unwrap_or_else(|| part(SETTABLE.0)), part(SETTABLE.1)))
     }
 
-    /// Caps that may keep it within `watts` beside those that are proposed: a limit of that power, and lower clocks.
+    /// Clock caps below those that are proposed, for a limit on the power that nothing else keeps.
     #[must_use]
-    pub fn caps_within(&self, watts: Watts) -> Vec<Cap> {
-        let low = self.clock_caps(LEAST_CLOCK_FOR_POWER..LEAST_CLOCK);
-        self.cap_within(watts).into_iter().chain(low).collect()
+    pub fn low_caps(&self) -> Vec<Cap> {
+        self.clock_caps(LEAST_CLOCK_FOR_POWER..LEAST_CLOCK)
     }
 
     /// Caps on the clock between parts of the highest.
