@@ -220,8 +220,15 @@ fn an_engine_that_does_not_run_the_architecture_is_refused_and_not_recommended()
 fn a_faster_engine_that_loses_much_quality_is_named() {
     let catalogue = Catalogue::new(registry().clone(), Opener::Caller);
     let mut named = 0;
-    for hardware in ["jetson-xavier-nx", "jetson-orin-nano-8gb-super", "gb10"] {
-        let body = json!({ "hardware": hardware, "workload": { "model": "qwen3-4b" } });
+    let (all, two) = (json!({}), json!({ "engines": ["mlc", "torch"] }));
+    for (hardware, freedom) in [
+        ("jetson-xavier-nx", &all),
+        ("jetson-orin-nano-8gb-super", &all),
+        ("jetson-orin-nano-8gb-super", &two),
+        ("gb10", &all),
+        ("gb10", &two),
+    ] {
+        let body = json!({ "hardware": hardware, "workload": { "model": "qwen3-4b" }, "freedom": freedom });
         let request = Request::Recommend(serde_json::from_value(body).unwrap());
         let Ok(Answer::Recommend(answer)) = suppose(&catalogue, &request) else { unreachable!() };
         let time = |of: &rooflined_api::CandidateAnswer| of.prediction.time_per_token_s.unwrap();

@@ -81,8 +81,16 @@ impl Reading<'_> {
     fn mode(&self, board: Option<&BoardAnswer>) -> String {
         match self.value("power_mode").get("name").and_then(Value::as_str) {
             Some(name) => name.to_owned(),
-            None if board.is_some_and(|board| board.modes.is_empty()) => "none on this machine".to_owned(),
-            None => self.missing("power_mode"),
+            None => {
+                let why = self.missing("power_mode");
+                let has_none = board.is_some_and(|board| board.modes.is_empty());
+                // A file that could not be read is another matter.
+                if has_none && why.contains("no power modes on this machine") {
+                    "none on this machine".to_owned()
+                } else {
+                    why
+                }
+            }
         }
     }
 

@@ -729,7 +729,6 @@ mod tests {
             (ORIN, "mlc"),
             ("t4", "vllm"),
             ("v100", "vllm"),
-            ("jetson-agx-xavier", "vllm"),
             ("h100-sxm", "tensorrt-llm"),
         ] {
             let by_key = ask(hardware, engine, &json!(KEY), None);

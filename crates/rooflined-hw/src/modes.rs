@@ -47,9 +47,7 @@ fn refused(reading: Reading<PowerModes>, file: &str) -> Reading<PowerModes> {
         Reading::Absent { reason } if file == CONF => {
             Reading::absent(format!("no power modes on this machine: {reason}"))
         }
-        Reading::Absent { reason } => {
-            Reading::absent(format!("no power modes on this machine: {CONF} leads to {file}, but {reason}"))
-        }
+        Reading::Absent { reason } => Reading::absent(format!("{CONF} leads to {file}, but {reason}")),
         other => other,
     }
 }

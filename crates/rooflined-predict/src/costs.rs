@@ -147,14 +147,14 @@ const ENGINE_MEMORY_BYTES: f64 = 5e8;
 /// counted apart. A guess.
 const CONTEXT_BYTES: f64 = 2e8;
 
-/// How an engine stores a model that is asked for by a format's name: llama.cpp as its own mixes, MLC with the head as
-/// packed as the rest, TensorRT-Edge-LLM with an FP8 head beside NVFP4 (a guess that its rates confirm: with a 16-bit
-/// head they would beat the memory), the others with a 16-bit head.
+/// How an engine stores a model that is asked for by a format's name: llama.cpp as its own mixes, MLC with the head packed as the
+/// rest but in AWQ (`is_final_fc` of its awq_quantization.py), TensorRT-Edge-LLM with an FP8 head beside NVFP4 (a guess that its
+/// rates confirm: with a 16-bit head they would beat the memory), the others with a 16-bit head.
 #[must_use]
 pub fn recipe(engine: Engine, format: WeightFormat) -> Recipe {
     match (engine, format) {
         (Engine::LlamaCpp, _) => Mix::of(format).map_or_else(|| Recipe::of(format), Recipe::Gguf),
-        (Engine::Mlc, _) if format.bits_per_weight() < 8.0 => {
+        (Engine::Mlc, _) if format.bits_per_weight() < 8.0 && format != WeightFormat::AwqInt4 => {
             Recipe::WithHead { weights: format, head: format }
         }
         (Engine::TensorRtEdgeLlm, WeightFormat::Nvfp4) => {
@@ -181,6 +181,8 @@ pub const fn precisions(engine: Engine, family: Family) -> &'static [Precision] 
         (_, Family::Nvfp4 | Family::Mxfp4) => {
             &[Precision::Fp4, Precision::Fp8, Precision::Fp16, Precision::Bf16, Precision::Fp32]
         }
+        // torchao keeps the weights alone in 8 bits.
+        (Engine::Torch, Family::Int8) => &[Precision::Fp16, Precision::Bf16, Precision::Fp32],
         (_, Family::Int8) => &[Precision::Int8, Precision::Fp16, Precision::Bf16, Precision::Fp32],
         _ => &[Precision::Fp16, Precision::Bf16, Precision::Fp32],
     }

@@ -54,15 +54,17 @@ pub(super) fn settings(recipe: Recipe, chosen: &Chosen<'_>) -> Option<String> {
 
 fn means(format: WeightFormat, device: Device) -> Option<Means> {
     use WeightFormat as F;
-    let in_bf16 = |config: &str| Means::Config { config: config.to_owned(), dtype: "bfloat16" };
+    // GPUs before 8.0 have no units for bf16.
+    let dtype = if device.is_cpu() || device.at_least((8, 0)) { "bfloat16" } else { "float16" };
+    let in_half = |config: &str| Means::Config { config: config.to_owned(), dtype };
     Some(match format {
         F::Fp32 | F::Tf32 => Means::Type("float32"),
         F::Fp16 => Means::Type("float16"),
         F::Bf16 => Means::Type("bfloat16"),
-        F::Int8 => in_bf16("Int8WeightOnlyConfig()"),
-        F::Int4G32 => in_bf16(&int4(32, device)),
-        F::Int4G64 => in_bf16(&int4(64, device)),
-        F::Int4G128 => in_bf16(&int4(128, device)),
+        F::Int8 => in_half("Int8WeightOnlyConfig()"),
+        F::Int4G32 => in_half(&int4(32, device)),
+        F::Int4G64 => in_half(&int4(64, device)),
+        F::Int4G128 => in_half(&int4(128, device)),
         F::AwqInt4 => {
             let base = int4(128, device);
             calibrated(|step| format!("AWQConfig({base}, step=\"{step}\")"), "prepare")
@@ -73,17 +75,17 @@ fn means(format: WeightFormat, device: Device) -> Option<Means> {
         ),
         // Units for FP8; elsewhere the weights alone are kept in it.
         F::Fp8E4m3 if device.at_least((8, 9)) => {
-            in_bf16("Float8DynamicActivationFloat8WeightConfig(granularity=PerTensor())")
+            in_half("Float8DynamicActivationFloat8WeightConfig(granularity=PerTensor())")
         }
-        F::Fp8E4m3 => in_bf16("Float8WeightOnlyConfig(granularity=PerTensor())"),
+        F::Fp8E4m3 => in_half("Float8WeightOnlyConfig(granularity=PerTensor())"),
         F::Fp8E5m2 => {
-            in_bf16("Float8WeightOnlyConfig(weight_dtype=torch.float8_e5m2, granularity=PerTensor())")
+            in_half("Float8WeightOnlyConfig(weight_dtype=torch.float8_e5m2, granularity=PerTensor())")
         }
         // It takes no arguments: blocks of 64.
-        F::Nf4 => in_bf16("NF4WeightOnlyConfig()"),
-        F::Nvfp4 => in_bf16("NVFP4DynamicActivationNVFP4WeightConfig(use_triton_kernel=False)"),
-        F::Mxfp8 => in_bf16("MXDynamicActivationMXWeightConfig()"),
-        F::Mxfp4 => in_bf16(
+        F::Nf4 => in_half("NF4WeightOnlyConfig()"),
+        F::Nvfp4 => in_half("NVFP4DynamicActivationNVFP4WeightConfig(use_triton_kernel=False)"),
+        F::Mxfp8 => in_half("MXDynamicActivationMXWeightConfig()"),
+        F::Mxfp4 => in_half(
             "MXDynamicActivationMXWeightConfig(activation_dtype=torch.float4_e2m1fn_x2, \
              weight_dtype=torch.float4_e2m1fn_x2)",
         ),

@@ -113,7 +113,7 @@ impl Config {
             usual.insert(EMBEDS.to_owned(), true.into());
         }
         let dtype =
-            match text.text(&["torch_dtype", "dtype"]).or_else(|| outer.text(&["torch_dtype", "dtype"])) {
+            match text.text(&["dtype", "torch_dtype"]).or_else(|| outer.text(&["dtype", "torch_dtype"])) {
                 Some("float32") => Block::F32,
                 Some("float16") => Block::F16,
                 _ => Block::Bf16,

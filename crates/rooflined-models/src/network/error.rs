@@ -45,6 +45,9 @@ pub enum NetworkError {
     /// More elements or dimensions than any tensor has.
     #[error("cannot run: tensor {0:?} is too large")]
     TooLarge(String),
+    /// Data of a tensor that are not as long as its sizes need. None at all are left out, not damaged.
+    #[error("cannot run: tensor {tensor:?} has {stored} bytes of data, and its sizes need {needed}")]
+    Data { tensor: String, stored: u64, needed: u64 },
     /// Two nodes write one tensor.
     #[error("cannot run: tensor {0:?} is written twice")]
     WrittenTwice(String),
@@ -124,7 +127,11 @@ impl NetworkError {
             Self::TooMany { .. } => {
                 "check that the file is what you expect: no network is this large".to_owned()
             }
-            Self::Unwritten { .. } | Self::WrittenTwice(_) | Self::TooLarge(_) | Self::Shape { .. } => {
+            Self::Unwritten { .. }
+            | Self::WrittenTwice(_)
+            | Self::TooLarge(_)
+            | Self::Data { .. }
+            | Self::Shape { .. } => {
                 "check the file with onnx.checker, and the sizes of --dim and --size".to_owned()
             }
             Self::Subgraph { .. } => {

@@ -315,8 +315,15 @@ impl<R: Read + Seek> Wire<R> {
         }
         stored.dims = sizes(&dims)?;
         let count = stored.dims.iter().try_fold(1, |product: u64, size| product.checked_mul(*size));
+        let element = ElementType::of_number(stored.element);
+        let needed = count.zip(element.bits()).map(|(count, bits)| u128::from(count) * u128::from(bits));
+        if let (Some(span), Some(bits), false) = (raw, needed, is_elsewhere)
+            && ![0, bits.div_ceil(8)].contains(&u128::from(span.length()))
+        {
+            let needed = u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX);
+            return Err(NetworkError::Data { tensor: stored.name, stored: span.length(), needed });
+        }
         if let Some(count) = count.filter(|count| *count <= MAX_VALUES && !is_elsewhere) {
-            let element = ElementType::of_number(stored.element);
             let values = match raw {
                 Some(span) => self.raw_values(span, element)?,
                 None => self.typed_values(&typed, element, count)?,

@@ -294,6 +294,17 @@ fn nodes_run_after_those_that_they_read() {
 }
 
 #[test]
+fn data_of_another_length_than_the_sizes_need_are_refused() {
+    for (dims, raw, refused) in
+        [(&[2][..], 8, false), (&[2], 4, true), (&[2], 9, true), (&[1 << 40], 8, true)]
+    {
+        let graph = Graph::default().input("x", FLOAT, &[]).stored("w", FLOAT, dims, &vec![0; raw]);
+        let read = read_all(&graph.node("Relu", &["x"], &["a"], &[]).file(17));
+        assert_eq!(matches!(read, Err(NetworkError::Data { .. })), refused, "{dims:?}, {raw} bytes");
+    }
+}
+
+#[test]
 fn sizes_that_cannot_be_are_refused() {
     let graph = |dims: &[i64], operator: &str, attributes: &[(&str, Value<'_>)]| {
         Graph::default().input("x", FLOAT, &fixed(dims)).node(operator, &["x"], &["y"], attributes).file(11)

@@ -119,7 +119,7 @@ fn in_words(query: &Query, candidate: &Candidate) -> String {
     if let (WorkForms::Model { kv_formats, .. }, Some(kv_format)) = (&query.work, candidate.kv_format)
         && kv_formats.len() > 1
     {
-        words.push_str(&format!(" with a {kv_format} cache"));
+        words.push_str(&format!(" with its cache in {kv_format}"));
     }
     if let Some(mode) = &candidate.mode {
         words.push_str(&format!(" in mode {}", mode.name));

@@ -124,6 +124,10 @@ impl Graph {
     }
 
     /// Weights without the bytes of their numbers.
+    pub fn stored(self, name: &str, element: i64, dims: &[i64], raw: &[u8]) -> Self {
+        Self(self.0.message(5, &tensor(name, element, dims, raw)))
+    }
+
     pub fn weights(self, name: &str, element: i64, dims: &[i64]) -> Self {
         Self(self.0.message(5, &tensor(name, element, dims, &[])))
     }
