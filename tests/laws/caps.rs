@@ -309,6 +309,23 @@ fn a_card_keeps_a_limit_on_power_under_the_same_limit_of_its_own() {
 
 /// Engines have limits of their own: what is shown as nearest to a limit breaks the one that is shown.
 #[test]
+fn a_limit_on_power_that_does_not_bind_changes_no_choice() {
+    let mut decided = 0;
+    for case in cases() {
+        for objective in ["latency", "throughput", "energy", "power"] {
+            let free = json!({ "objective": objective, "freedom": { "power_modes": "all" } });
+            let mut limited = free.clone();
+            limited["constraints"] = json!({ "max_power_w": 2000.0 });
+            let [free, limited] = [free, limited]
+                .map(|body| case.recommend(&body).decision.map(|of| (of.power_mode, of.format, of.batch)));
+            decided += usize::from(free.is_some());
+            assert_eq!(free, limited, "{objective}, {}", case.workload);
+        }
+    }
+    assert!(decided > 0);
+}
+
+#[test]
 fn what_is_nearest_to_a_limit_breaks_it() {
     let mut judged = 0;
     for hardware in ["gb10", "rtx-4060", "rtx-4090", "jetson-orin-nano-8gb-super", "jetson-agx-orin-32gb"] {

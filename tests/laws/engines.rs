@@ -216,6 +216,18 @@ fn an_engine_that_does_not_run_the_architecture_is_refused_and_not_recommended()
     }
 }
 
+/// torchao's command keeps the weights in 8 bits and multiplies in 16: only reading them is faster.
+#[test]
+fn weights_in_8_bits_make_a_prompt_of_torch_hardly_faster() {
+    for hardware in ["jetson-agx-orin-64gb", "rtx-3090", "h100-sxm"] {
+        let [int8, fp16] = ["int8", "fp16"].map(|format| {
+            let workload = json!({ "model": "llama-3.1-8b", "format": format, "phase": "prefill", "prompt_tokens": 2048 });
+            rate(&predicted(&json!({ "hardware": hardware, "engine": "torch", "workload": workload })))
+        });
+        assert!(int8 < 1.1 * fp16, "{hardware}: {int8} {fp16}");
+    }
+}
+
 #[test]
 fn a_faster_engine_that_loses_much_quality_is_named() {
     let catalogue = Catalogue::new(registry().clone(), Opener::Caller);

@@ -23,7 +23,7 @@ pub fn brief(board: Option<&BoardAnswer>, state: &StateAnswer, roofline: Option<
         let name = board.model.as_ref().map_or_else(String::new, |model| format!("{model}, "));
         row("board", format!("{name}{}", board.key));
     }
-    row("mode", reading.mode(board));
+    row("mode", reading.mode());
     row("power", reading.power());
     row("clocks", reading.clocks());
     row("memory", reading.memory());
@@ -78,19 +78,10 @@ impl Reading<'_> {
         show::missing(self.0.fields.get(name).and_then(|field| field.reason.as_deref()))
     }
 
-    fn mode(&self, board: Option<&BoardAnswer>) -> String {
+    fn mode(&self) -> String {
         match self.value("power_mode").get("name").and_then(Value::as_str) {
             Some(name) => name.to_owned(),
-            None => {
-                let why = self.missing("power_mode");
-                let has_none = board.is_some_and(|board| board.modes.is_empty());
-                // A file that could not be read is another matter.
-                if has_none && why.contains("no power modes on this machine") {
-                    "none on this machine".to_owned()
-                } else {
-                    why
-                }
-            }
+            None => self.missing("power_mode"),
         }
     }
 

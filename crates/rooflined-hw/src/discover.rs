@@ -27,7 +27,7 @@ pub struct Discovered {
     gpu_fault: Option<String>,
 }
 
-/// Readers are functions, which show nothing.
+/// Readers are closures, so the plan and the modes stand for them.
 impl std::fmt::Debug for Discovered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Discovered").field(&self.plan).field(&self.modes).finish()

@@ -37,7 +37,7 @@ pub(super) fn distinguished(all: &[Named<'_>]) -> Vec<Option<String>> {
     (0..all.len()).map(|index| (keeps.get(all[index].name) != Some(&index)).then(|| renamed(index))).collect()
 }
 
-/// Renames those of `all` whose name another has. A place is told by the index too.
+/// Renames those of `all` whose name another has, by the place that `place` makes of index and item.
 pub(super) fn distinguish<T>(
     all: &mut [T],
     name: impl Fn(&mut T) -> &mut String,

@@ -41,7 +41,7 @@ impl Plan {
     }
 
     /// A field comes from these files.
-    pub fn tell(&mut self, field: &'static str, files: impl Into<String>) {
+    pub fn add_origin(&mut self, field: &'static str, files: impl Into<String>) {
         let (all, files) = (self.origins.entry(field).or_default(), files.into());
         if !all.contains(&files) {
             all.push(files);

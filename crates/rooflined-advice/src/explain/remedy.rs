@@ -51,7 +51,7 @@ pub(super) enum Target {
     MoreCpus,
 }
 
-/// The command that enters such a mode; `None` where there is none, or the present one is not known.
+/// The command that enters that mode; `None` if no mode is like this, or if the active mode is unknown.
 pub(super) fn enter_mode(snapshot: &Snapshot, target: Target) -> Option<String> {
     let active = snapshot.state.power_mode.known()?;
     let present = snapshot.modes.iter().find(|view| view.mode.is(active))?;
@@ -73,7 +73,7 @@ pub(super) fn enter_mode(snapshot: &Snapshot, target: Target) -> Option<String> 
     chosen.map(|(_, view)| format!("sudo rooflinectl mode set {}", view.mode.name))
 }
 
-/// `first`, and `what` of a power mode where the machine has such a one.
+/// `first`, and `what` with the command where the machine has a mode to enter.
 fn or_mode(snapshot: &Snapshot, first: &str, what: &str, target: Target) -> String {
     match (enter_mode(snapshot, target), first) {
         (Some(command), "") => format!("{what}: {command}"),

@@ -91,10 +91,10 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
         return None;
     }
     if !alarms.is_empty() {
-        plan.tell("throttle", format!("{HWMON}/hwmon*/*_alarm"));
+        plan.add_origin("throttle", format!("{HWMON}/hwmon*/*_alarm"));
     }
     if let Some(path) = &firmware {
-        plan.tell("throttle", path);
+        plan.add_origin("throttle", path);
     }
     plan.read(alarms.iter().map(|alarm| &alarm.path).chain(&firmware).map(File::of_driver));
     found(move |answers, state| {

@@ -28,7 +28,7 @@ pub(super) fn brakes(brakes: Vec<Brake>, origin: String, plan: &mut Plan) -> Opt
     if brakes.is_empty() {
         return None;
     }
-    plan.tell("throttle", origin);
+    plan.add_origin("throttle", origin);
     plan.read(brakes.iter().map(|brake| File::of_driver(&brake.path)));
     found(move |answers, state| {
         let mut report = ThrottleReport::of(EvidenceKind::State);

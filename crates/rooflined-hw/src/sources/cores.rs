@@ -37,10 +37,10 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     let hidden = Hidden::under(context.root);
     let mut source = Cores { policies: policies.collect(), last: Vec::new(), hidden };
     if context.root.path(STAT).is_file() {
-        plan.tell("cores", STAT);
+        plan.add_origin("cores", STAT);
     }
     if !source.policies.is_empty() {
-        plan.tell("cores", format!("{CPUFREQ}/policy*/scaling_{{min_freq,max_freq,governor}}"));
+        plan.add_origin("cores", format!("{CPUFREQ}/policy*/scaling_{{min_freq,max_freq,governor}}"));
     }
     for policy in &source.policies {
         plan.read([

@@ -63,8 +63,8 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     });
     let source = Cpufreq { policies: policies.collect(), none: none(context.root) };
     if !source.policies.is_empty() {
-        plan.tell("cpu_clocks", format!("{CPUFREQ}/policy*/scaling_cur_freq"));
-        plan.tell("cpu_clock_cap", format!("{CPUFREQ}/policy*/scaling_max_freq"));
+        plan.add_origin("cpu_clocks", format!("{CPUFREQ}/policy*/scaling_cur_freq"));
+        plan.add_origin("cpu_clock_cap", format!("{CPUFREQ}/policy*/scaling_max_freq"));
     }
     plan.read(source.policies.iter().map(|policy| File::of_driver(&policy.current)));
     plan.read(source.policies.iter().map(|policy| File::of_driver(&policy.cap)));

@@ -25,10 +25,10 @@ struct Sensor {
 pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     let (sensors, left_out) = sensors(context);
     for sensor in &sensors {
-        plan.tell("device_temperatures", &sensor.path);
+        plan.add_origin("device_temperatures", &sensor.path);
     }
     if left_out > 0 {
-        plan.tell("device_temperatures", format!("and {left_out} more, which are not read"));
+        plan.add_origin("device_temperatures", format!("and {left_out} more, which are not read"));
     }
     // A drive is asked by a command that its own work waits for.
     plan.read(sensors.iter().map(|sensor| File::of_driver(&sensor.path).every(SOMETIMES)));

@@ -82,7 +82,7 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     let others = others.filter(|name| !engines.iter().any(|engine| engine.is(name))).collect();
     let source = Engines { found: engines, others };
     for engine in &source.found {
-        plan.tell("engines", format!("{}/*", if engine.in_debugfs { CLOCKS } else { DEVFREQ }));
+        plan.add_origin("engines", format!("{}/*", if engine.in_debugfs { CLOCKS } else { DEVFREQ }));
         plan.read([
             File::of_driver(engine.clock()).every(EACH_SECOND),
             File::of_driver(engine.on()).every(EACH_SECOND),

@@ -35,12 +35,12 @@ struct Files {
 pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     let fans = fans(context);
     for path in fans.iter().flat_map(Files::paths) {
-        plan.tell("fans", path);
+        plan.add_origin("fans", path);
         plan.read([File::of_driver(path).every(EACH_SECOND)]);
     }
     for path in [STATUS, CONF] {
         if context.root.path(path).is_file() {
-            plan.tell("fan_profile", path);
+            plan.add_origin("fan_profile", path);
         }
         plan.read([File::of_driver(path).limited(64 << 10).every(SOMETIMES)]);
     }

@@ -42,10 +42,10 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     };
     let source = GpuPower { found: CHANGING.into_iter().chain(SETTINGS).filter_map(first).collect() };
     let (governor, min_clock) = (format!("{}/governor", gpu.dir), format!("{}/min_freq", gpu.dir));
-    plan.tell("gpu_control", &gpu.dir);
+    plan.add_origin("gpu_control", &gpu.dir);
     plan.read([File::of_driver(&governor).every(SOMETIMES), File::of_driver(&min_clock).every(EACH_SECOND)]);
     for (name, path) in &source.found {
-        plan.tell("gpu_control", path.trim_end_matches(name).trim_end_matches('/'));
+        plan.add_origin("gpu_control", path.trim_end_matches(name).trim_end_matches('/'));
         let every = if CHANGING.contains(name) { EACH_SECOND } else { SOMETIMES };
         plan.read([File::of_driver(path).every(every)]);
     }

@@ -25,16 +25,16 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     let bases = bases(root, context.gpu.as_ref().map(|gpu| gpu.dir.as_str())).into_iter();
     let control = bases.map(|base| format!("{base}/power/control")).find(|path| context.has(path));
     if !policies.is_empty() {
-        plan.tell("jetson_clocks", format!("{CPUFREQ}/policy*/scaling_{{min,max}}_freq"));
+        plan.add_origin("jetson_clocks", format!("{CPUFREQ}/policy*/scaling_{{min,max}}_freq"));
     }
     if let Some(begin) = &gpu {
-        plan.tell("jetson_clocks", format!("{begin}{{min,max}}_freq"));
+        plan.add_origin("jetson_clocks", format!("{begin}{{min,max}}_freq"));
     }
     if !idle.is_empty() {
-        plan.tell("jetson_clocks", format!("{CPUS}/cpu0/cpuidle/state*/disable"));
+        plan.add_origin("jetson_clocks", format!("{CPUS}/cpu0/cpuidle/state*/disable"));
     }
     if let Some(path) = &control {
-        plan.tell("jetson_clocks", path);
+        plan.add_origin("jetson_clocks", path);
     }
     for begin in policies.iter().chain(&gpu) {
         plan.read([

@@ -11,7 +11,7 @@ const LOADAVG: &str = "/proc/loadavg";
 
 pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     if context.root.path(LOADAVG).is_file() {
-        plan.tell("load", format!("{LOADAVG}, {STAT}"));
+        plan.add_origin("load", format!("{LOADAVG}, {STAT}"));
     }
     plan.read([File::of_kernel(LOADAVG), online::stat()]);
     let mut last: Option<CpuTimes> = None;

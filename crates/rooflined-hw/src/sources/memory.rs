@@ -10,13 +10,13 @@ pub(crate) const MEMINFO: &str = "/proc/meminfo";
 
 pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     if context.root.path(MEMINFO).is_file() {
-        plan.tell("memory", MEMINFO);
+        plan.add_origin("memory", MEMINFO);
     }
     plan.read([File::of_kernel(MEMINFO)]);
     let levels = context.limits.memory.clone();
     for level in &levels {
         for limit in &level.limits {
-            plan.tell("memory", limit);
+            plan.add_origin("memory", limit);
         }
         plan.read(level.limits.iter().chain([&level.usage, &level.stat]).map(File::of_kernel));
     }

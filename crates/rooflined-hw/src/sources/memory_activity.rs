@@ -34,7 +34,7 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     // Chip and release are those whose counter is in kHz.
     let is_known = chip == Chip::Tegra234 && context.has(RELEASE);
     if is_known && context.root.path(MONITOR).is_file() {
-        plan.tell("emc_utilisation", format!("{MONITOR}, {BPMP_EMC}/rate"));
+        plan.add_origin("emc_utilisation", format!("{MONITOR}, {BPMP_EMC}/rate"));
     }
     plan.read([File::of_driver(MONITOR).every(EACH_SECOND), File::of_driver(format!("{BPMP_EMC}/rate"))]);
     found(move |answers, state| {

@@ -20,8 +20,8 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     let name = context.root.names(DEVFREQ).into_iter().find(is_memory)?;
     let clock = format!("{DEVFREQ}/{name}/cur_freq");
     let cap = format!("{DEVFREQ}/{name}/max_freq");
-    plan.tell("memory_clock", &clock);
-    plan.tell("memory_clock_cap", &cap);
+    plan.add_origin("memory_clock", &clock);
+    plan.add_origin("memory_clock_cap", &cap);
     plan.read([&clock, &cap].map(File::of_driver));
     found(move |answers, state| {
         let value = |path: &str| answers.value(path, "a clock in Hz", parse::hertz);

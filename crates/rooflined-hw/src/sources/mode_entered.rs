@@ -11,7 +11,7 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     if !context.has_modes {
         return None;
     }
-    plan.tell("power_mode", STATUS);
+    plan.add_origin("power_mode", STATUS);
     plan.read([File::of_driver(STATUS)]);
     found(|answers, state| {
         state.mode_entered = answers.text(STATUS).ok().and_then(nvpmodel::parse_status);

@@ -23,10 +23,10 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     let lists = matches!(chip, Chip::Tegra186 | Chip::Tegra194 | Chip::Tegra234);
     let unlisted = !lists && context.nvml.is_none();
     if context.root.read(MEMINFO).is_ok_and(|text| text::nvmap_used(&text).is_some()) {
-        plan.tell("gpu_shared_memory", format!("{MEMINFO}: NvMapMemUsed"));
+        plan.add_origin("gpu_shared_memory", format!("{MEMINFO}: NvMapMemUsed"));
     }
     if lists && context.root.path(CLIENTS).is_file() {
-        plan.tell("gpu_processes", CLIENTS);
+        plan.add_origin("gpu_processes", CLIENTS);
     }
     if lists {
         plan.read([File::of_driver(CLIENTS).limited(64 << 10).every(EACH_SECOND)]);

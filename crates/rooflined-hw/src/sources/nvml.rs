@@ -63,11 +63,11 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
         starved_since: None,
     };
     match &source.nvml {
-        Nvml::Library(_) => plan.tell("gpu_processes", "NVML"),
+        Nvml::Library(_) => plan.add_origin("gpu_processes", "NVML"),
         Nvml::Files { dir } => {
             let processes = format!("{dir}/processes");
             if context.root.path(&processes).is_file() {
-                plan.tell("gpu_processes", processes);
+                plan.add_origin("gpu_processes", processes);
             }
         }
     }

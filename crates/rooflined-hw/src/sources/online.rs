@@ -7,7 +7,7 @@ use rooflined_core::board::{Reading, parse};
 
 pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     if context.root.path(ONLINE).is_file() {
-        plan.tell("cores_online", ONLINE);
+        plan.add_origin("cores_online", ONLINE);
     }
     plan.read(files());
     let limits = context.limits.clone();

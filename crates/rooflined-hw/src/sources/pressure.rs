@@ -10,7 +10,7 @@ const CPU: &str = "/proc/pressure/cpu";
 
 pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     if context.root.path(MEMORY).is_file() {
-        plan.tell("pressure", format!("{MEMORY}, {CPU}"));
+        plan.add_origin("pressure", format!("{MEMORY}, {CPU}"));
     }
     plan.read([MEMORY, CPU].map(File::of_kernel));
     found(|answers, state| state.set(|state| &mut state.pressure, pressure(answers)))

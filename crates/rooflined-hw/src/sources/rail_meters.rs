@@ -42,7 +42,7 @@ impl Channel {
 pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     let channels = channels(context);
     for channel in &channels {
-        plan.tell("rail_meters", &channel.dir);
+        plan.add_origin("rail_meters", &channel.dir);
         for file in [channel.file("in", "input"), channel.file("curr", "input")] {
             let file = File::of_driver(file);
             plan.read([if channel.is_read { file } else { file.every(EACH_SECOND) }]);

@@ -10,7 +10,7 @@ pub(super) fn discovered(mut meters: Vec<Meter>, dirs: &[&str], plan: &mut Plan)
         return None;
     }
     for dir in dirs.iter().filter(|dir| meters.iter().any(|meter| meter.path.starts_with(**dir))) {
-        plan.tell("rails", *dir);
+        plan.add_origin("rails", *dir);
     }
     for meter in &meters {
         let further = meter.current.iter().chain(meter.check.iter().flatten());

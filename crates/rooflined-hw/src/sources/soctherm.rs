@@ -31,7 +31,7 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     if counters.is_empty() {
         return None;
     }
-    plan.tell("throttle", format!("{HWMON}/hwmon*/oc*_event_cnt"));
+    plan.add_origin("throttle", format!("{HWMON}/hwmon*/oc*_event_cnt"));
     plan.read(counters.iter().map(|counter| File::of_driver(&counter.path)));
     found(move |answers, state| {
         let mut report = ThrottleReport::of(EvidenceKind::Event);

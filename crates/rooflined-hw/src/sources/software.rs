@@ -30,7 +30,7 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
         [("jetpack", &jetpack, RELEASE), ("cuda", &cuda, cuda_file), ("tensorrt", &tensorrt, DPKG)]
     {
         if version.known().is_some() {
-            plan.tell(field, path);
+            plan.add_origin(field, path);
         }
     }
     found(move |_, state| {

@@ -23,11 +23,11 @@ fn mm_stat(number: u32) -> String {
 pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     for (field, path) in [("swap", SWAPS), ("free_blocks", BUDDYINFO)] {
         if context.root.path(path).is_file() {
-            plan.tell(field, path);
+            plan.add_origin(field, path);
         }
     }
     if context.root.path(&mm_stat(0)).exists() {
-        plan.tell("zram", "/sys/block/zram*/mm_stat");
+        plan.add_origin("zram", "/sys/block/zram*/mm_stat");
     }
     let files = [SWAPS.to_owned(), BUDDYINFO.to_owned()].into_iter().chain((0..MOST_ZRAM).map(mm_stat));
     plan.read(files.map(|path| File::of_driver(path).limited(16 << 10).every(SOMETIMES)));

@@ -68,7 +68,7 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
         ("sm_online", counted),
     ] {
         if let Some(file) = file {
-            plan.tell(field, file);
+            plan.add_origin(field, file);
         }
     }
     plan.read(source.clock.iter().chain(&source.cap).map(File::of_driver));

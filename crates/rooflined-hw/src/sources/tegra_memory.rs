@@ -37,9 +37,9 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
         caps: caps.chain(bwmgr).collect(),
         nominal: context.nominal.as_ref().and_then(|nominal| nominal.memory_clock),
     };
-    plan.tell("memory_clock", &source.clock);
+    plan.add_origin("memory_clock", &source.clock);
     if !source.caps.is_empty() {
-        plan.tell("memory_clock_cap", source.caps.join(", "));
+        plan.add_origin("memory_clock_cap", source.caps.join(", "));
     }
     plan.read([File::of_driver(&source.clock), File::of_driver(MAX_RATE)]);
     plan.read(source.caps.iter().map(File::of_driver));

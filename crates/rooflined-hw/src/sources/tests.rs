@@ -24,7 +24,7 @@ fn crystal(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Option<Reader> {
     if !context.has(CRYSTAL) {
         return None;
     }
-    plan.tell("memory_clock", CRYSTAL);
+    plan.add_origin("memory_clock", CRYSTAL);
     plan.read([File::of_driver(CRYSTAL)]);
     found(|answers, state| {
         state

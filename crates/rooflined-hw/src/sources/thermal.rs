@@ -26,7 +26,7 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
         let none = format!("no {THERMAL}/thermal_zone*");
         return found(move |_, state| state.temperatures(Reading::absent(&none)));
     }
-    plan.tell("temperatures", format!("{THERMAL}/thermal_zone*/temp"));
+    plan.add_origin("temperatures", format!("{THERMAL}/thermal_zone*/temp"));
     plan.read(zones.iter().map(|zone| File::of_driver(&zone.path)));
     found(move |answers, state| {
         let zones = zones.iter().map(|zone| {

@@ -17,7 +17,7 @@ pub(super) fn discover(context: &DiscoveryContext<'_>, plan: &mut Plan) -> Optio
     if counters.is_empty() {
         return None;
     }
-    plan.tell("throttle", format!("{CPUS}/cpu*/thermal_throttle"));
+    plan.add_origin("throttle", format!("{CPUS}/cpu*/thermal_throttle"));
     plan.read(counters.iter().map(|(path, _)| File::of_kernel(path)));
     found(move |answers, state| {
         let mut report = ThrottleReport::of(EvidenceKind::Event);
